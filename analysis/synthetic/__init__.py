@@ -1,0 +1,13 @@
+"""Data with known answers: planted gradients, their Gram arrays, and whole probe stores.
+
+    from analysis import synthetic
+
+    data = synthetic.store(images=12, relative_bias={"demote:56": 0.2})
+
+Every estimator is tested on these before it is trusted with a model (docs/method.md, section 5).
+"""
+
+from analysis.synthetic.planted import DIRECTIONS, Planted, gradients, power_law
+from analysis.synthetic.probe_store import ARMS, SIGMAS, gram_arrays, store
+
+__all__ = ["ARMS", "DIRECTIONS", "SIGMAS", "Planted", "gradients", "gram_arrays", "power_law", "store"]
