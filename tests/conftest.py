@@ -1,0 +1,30 @@
+"""What every test runs under: few threads, no network, no screen, fixed randomness.
+
+Nothing heavy is imported here: the settings must be in place before torch and numpy start, and tests of `analysis`
+must not pay for torch. No module of this project either: the shape checks wrap a module as it is first imported.
+"""
+
+import os
+
+import hypothesis
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+
+# Derandomised, so that a red test is red again; no deadline, because machines differ and are shared.
+hypothesis.settings.register_profile("sigma-probes", derandomize=True, deadline=None, max_examples=50)
+hypothesis.settings.load_profile("sigma-probes")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked gpu where there is no CUDA device; torch is asked only if there is such a test."""
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not on_gpu:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
