@@ -12,11 +12,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from analysis.schema import template
 from analysis.synthetic.planted import Planted, gradients, power_law
 
 ARMS = ("native", "redraw", "gain:1.05", "demote:56", "demote:48")
 SIGMAS = (0.3, 0.45, 0.6, 0.75, 0.9)
-_PAIRED = ("arm", "image", "draw")
 
 
 def gram_arrays(
@@ -121,13 +121,8 @@ def _dataset(
     }
     if cross:
         variables["gram_cross"] = ((*cell, "image", "arm", "draw", "arm_2"), arrays["gram_cross"])
-    labels: dict[str, list[str] | list[float] | np.ndarray] = {
-        "metric": metrics,
-        "sigma": sigmas,
-        "block": blocks,
-        "arm": arms,
-        "image": [f"image_{i:03d}" for i in range(images)],
-        "draw": np.arange(draws),
-    }
-    labels |= {f"{name}_2": labels[name] for name in _PAIRED}
-    return xr.Dataset(variables, coords=labels)
+    names = [f"image_{place:03d}" for place in range(images)]
+    dataset = template(metrics, sigmas, blocks, arms, names, range(draws), cross=cross)
+    for name, (dims, values) in variables.items():
+        dataset[name] = (dims, values, dataset[name].attrs)
+    return dataset

@@ -1,0 +1,64 @@
+"""Fieller sets: the values theta that a ratio N / D of two noisy figures may have.
+
+    theta is kept when (N - theta D)^2 <= t^2 Var(N - theta D)
+
+The variance may grow with the distance from the estimate (``curvature``, docs/method.md section 5), in the same way as
+in a verdict, so that a bound and a verdict about it always agree. A set that is not an interval is unresolved: NaN.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from analysis.base.jackknife import Jackknifed, covariance, scaled_difference, variance
+
+Bounds = tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]
+
+
+def bounds(
+    numerator: Jackknifed,
+    denominator: Jackknifed,
+    quantile: float | Float[np.ndarray, "*cells"],
+    *,
+    numerator_curvature: float | Float[np.ndarray, "*cells"] = 0.0,
+    denominator_curvature: float | Float[np.ndarray, "*cells"] = 0.0,
+) -> Bounds:
+    """Lower and upper end of the set of ratios, both NaN where it is unbounded or D <= 0.
+
+    ``quantile`` is t. With curvatures k_N, k_D the variance at theta is that of the jackknife plus k_N (theta D - N)
+    above the estimate and theta k_D (N - theta D) between zero and the estimate.
+    """
+    n, d = numerator.value, denominator.value
+    squared = np.asarray(quantile) ** 2
+    n_variance, d_variance = variance(numerator), variance(denominator)
+    mixed = covariance(numerator, denominator)
+    leading = d**2 - squared * d_variance
+    linear = 2.0 * (n * d - squared * mixed)
+    constant = n**2 - squared * n_variance
+    upper_shift = squared * numerator_curvature
+    _, upper = _roots(leading, linear + upper_shift * d, constant + upper_shift * n)
+    lower_shift = squared * denominator_curvature
+    plain, _ = _roots(leading, linear, constant)
+    curved, _ = _roots(leading + lower_shift * d, linear + lower_shift * n, constant)
+    lower = np.where(curved > 0.0, curved, plain)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        estimate = n / d
+    bounded = (leading > 0.0) & (d > 0.0) & np.isfinite(n_variance) & np.isfinite(d_variance)
+    # Rounding must not push a bound past the estimate, which is in the set by definition.
+    lower, upper = np.minimum(lower, estimate), np.maximum(upper, estimate)
+    exact = _is_exact(numerator, denominator)
+    lower, upper = np.where(exact, estimate, lower), np.where(exact, estimate, upper)
+    return np.where(bounded | exact, lower, np.nan), np.where(bounded | exact, upper, np.nan)
+
+
+def _is_exact(numerator: Jackknifed, denominator: Jackknifed) -> Bool[np.ndarray, "*cells"]:
+    """Whether N / D is known to 7 digits although D is noisy: N is the same multiple of D in every replicate."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        residual = scaled_difference(numerator, denominator, numerator.value / denominator.value)
+        return (denominator.value > 0.0) & (variance(residual) <= 1e-14 * denominator.value**2)
+
+
+def _roots(leading: np.ndarray, linear: np.ndarray, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both roots of a x^2 - b x + c, smaller first for a > 0; a negative discriminant is rounding and counts as 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(np.maximum(linear**2 - 4.0 * leading * constant, 0.0))
+        return (linear - root) / (2.0 * leading), (linear + root) / (2.0 * leading)

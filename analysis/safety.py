@@ -1,0 +1,224 @@
+"""Is a treatment safe at this noise level? Every figure and verdict of a probe store, as one labelled dataset.
+
+    assessed = assess(dataset, margin=0.1)
+    assessed.verdict.sel(arm="demote:56", block="total")
+
+The variables are those of docs/method.md, sections 4 and 5; NaN is unresolved.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from analysis import estimate, forecast, moments, simultaneous, verdict
+from analysis.errors import UsageError
+from analysis.moments import Moments
+from analysis.schema import TOTAL
+
+POPULATIONS = ("images", "corpus")
+FEWEST_IMAGES = 4
+FEWEST_DRAWS = 4
+DIMS = ("metric", "block", "arm")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a store: ``margin`` is in the rule's unit, ``control`` belongs to the rule ``gap`` alone."""
+
+    baseline: str
+    population: str
+    rule: str
+    margin: float
+    control: str | None = None
+
+
+def assess(
+    dataset: xr.Dataset,
+    *,
+    baseline: str = "native",
+    population: str = "images",
+    rule: str = "relative",
+    margin: float = 0.1,
+    control: str | None = None,
+) -> xr.Dataset:
+    """Figures and verdicts [metric, sigma, block, arm] of every arm against ``baseline``.
+
+    The last block is ``"total"``, the sum over blocks. Cells that are not done are left out, with a warning in
+    ``attrs["warnings"]`` (JSON list). ``margin``: rho for ``relative``, 1 - cosine for ``angle``, samples (steps x
+    batch) for ``budget``, mean excess squared bias over |mu0|^2 for ``gap``. Raises UsageError for what the store cannot
+    answer.
+    """
+    request = Request(baseline, population, rule, margin, control)
+    _check(dataset, request)
+    warnings: list[str] = []
+    done = np.flatnonzero(dataset["done"].values)
+    if not done.size:
+        raise UsageError("no cell of this store is done; resume the sweep that writes it")
+    if done.size < dataset.sizes["sigma"]:
+        missing = np.setdiff1d(np.arange(dataset.sizes["sigma"]), done)
+        listed = ", ".join(f"{value:g}" for value in dataset["sigma"].values[missing])
+        warnings.append(f"sigma {listed} not done, left out")
+    arms = [arm for arm in dataset["arm"].values.tolist() if arm != baseline]
+    cells = [cell_moments(dataset, int(index), request, arms) for index in done]
+    parts = [_cell(part, request, arms) for part in cells]
+    lower, upper = simultaneous.relative_bias_bands(cells, population)
+    for index, part in enumerate(parts):
+        part["simultaneous_lower"], part["simultaneous_upper"] = lower[index], upper[index]
+    used = dataset["images_used"].values[done]
+    warnings += _trust(int(used.min()), dataset.sizes["draw"], request)
+    return _labelled(dataset, done, arms, parts, request, warnings)
+
+
+def cell_moments(dataset: xr.Dataset, index: int, request: Request, arms: list[str]) -> Moments:
+    """Moments [metric, block + total, arm] of one sigma."""
+    names = dataset["arm"].values.tolist()
+    places = {"baseline": names.index(request.baseline), "arms": [names.index(arm) for arm in arms]}
+    cell = dataset.isel(sigma=index)
+    n = int(cell["images_used"])
+    if n < FEWEST_IMAGES and request.population == "images":
+        raise UsageError(
+            f"sigma {float(cell['sigma']):g} holds {n} images; population images needs {FEWEST_IMAGES} or more"
+        )
+    image = _with_total(cell["gram_image"].values[..., :n, :, :n])
+    draw = _with_total(cell["gram_draw"].values[:, :, :n])
+    if request.population == "images":
+        return moments.images(image, draw, **places)
+    return moments.corpus(image, draw, _with_total(cell["gram_cross"].values[:, :, :n]), **places)
+
+
+def _with_total(gram: np.ndarray) -> np.ndarray:
+    """[metric, block, ...] with the sum over blocks as a last block."""
+    return np.concatenate([gram, gram.sum(1, keepdims=True)], axis=1)
+
+
+def _cell(part: Moments, request: Request, arms: list[str]) -> dict[str, np.ndarray]:
+    """Every variable [metric, block, arm] of one sigma."""
+    bias = estimate.relative_bias_squared(part)
+    out = {
+        "relative_bias_squared": bias.value,
+        "standard_error": bias.standard_error,
+        "lower": bias.lower,
+        "upper": bias.upper,
+    }
+    figures = {
+        "cosine": estimate.one_minus_cosine(part).mapped(lambda gap: 1.0 - gap),
+        "norm_ratio": estimate.norm_ratio_squared(part).mapped(_root),
+        "gain": estimate.gain(part).mapped(lambda value: value),
+        "turn_squared": estimate.turn_squared(part).mapped(lambda value: value),
+        "noise_scale": estimate.noise_scale(part).mapped(lambda value: value),
+        "samples_to_notice": estimate.bias_per_noise(part).mapped(_reciprocal),
+    }
+    for name, (value, lower, upper) in figures.items():
+        out |= {name: value, f"{name}_lower": lower, f"{name}_upper": upper}
+    return out | _verdict(part, request, arms)
+
+
+def _root(square: np.ndarray) -> np.ndarray:
+    """Square root, 0 for a bound below 0."""
+    return np.sqrt(np.maximum(square, 0.0))
+
+
+def _reciprocal(per_noise: np.ndarray) -> np.ndarray:
+    """Samples to notice from 1 / N*: infinite for a bias that may be zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(per_noise > 0.0, 1.0 / per_noise, np.where(np.isnan(per_noise), np.nan, np.inf))
+
+
+def _verdict(part: Moments, request: Request, arms: list[str]) -> dict[str, np.ndarray]:
+    question = _question(part, request, arms)
+    decided = verdict.decide(question, part.baseline)
+    unresolved = decided.verdict == verdict.UNRESOLVED
+    contrast = decided.contrast
+    spread = np.where(contrast.value < 0.0, decided.variance_safe, decided.variance_harmful)
+    units = contrast.replicates.shape[-1]
+    pairs = np.zeros_like(spread)
+    if request.population == "images" and question.gram is not None:
+        pairs = forecast.pair_variance(question.gram)
+    needed = forecast.units_needed(contrast.value, spread, pairs, decided.degrees, units)
+    needed = np.where(unresolved, needed, np.nan)
+    nothing = np.full_like(needed, np.nan)
+    images, draws = (needed, nothing) if request.population == "images" else (nothing, needed)
+    return {
+        "p_safe": decided.p_safe,
+        "p_harmful": decided.p_harmful,
+        "verdict": decided.verdict,
+        "images_needed": images,
+        "draws_needed": draws,
+    }
+
+
+def _question(part: Moments, request: Request, arms: list[str]) -> verdict.Question:
+    if request.rule == "gap":
+        assert request.control is not None
+        return verdict.gap(part, request.margin, arms.index(request.control))
+    return verdict.RULES[request.rule](part, request.margin)
+
+
+def _check(dataset: xr.Dataset, request: Request) -> None:
+    """Raise UsageError for a request that this store cannot answer."""
+    arms = dataset["arm"].values.tolist()
+    draws = dataset.sizes["draw"]
+    if request.baseline not in arms:
+        raise UsageError(f"baseline {request.baseline!r} is not an arm of this store; it has {', '.join(arms)}")
+    if len(arms) < 2:
+        raise UsageError(f"this store has no arm but {request.baseline!r}; probe at least one treatment")
+    if request.population not in POPULATIONS:
+        raise UsageError(f"population {request.population!r} is not one of {', '.join(POPULATIONS)}")
+    if request.rule not in verdict.RULES:
+        raise UsageError(f"rule {request.rule!r} is not one of {', '.join(verdict.RULES)}")
+    if not (np.isfinite(request.margin) and request.margin > 0.0):
+        raise UsageError(f"margin {request.margin:g} is not a positive number")
+    if (request.rule == "gap") != (request.control is not None):
+        raise UsageError("rule gap needs a control arm (--control), and no other rule takes one")
+    if request.control is not None and (request.control not in arms or request.control == request.baseline):
+        raise UsageError(f"control {request.control!r} is not a treated arm of this store; it has {', '.join(arms)}")
+    if request.rule == "gap" and draws < 2:
+        raise UsageError("rule gap needs at least 2 draws per image; probe again with --draws 2 or more")
+    if request.population == "corpus" and draws < FEWEST_DRAWS:
+        raise UsageError(
+            f"population corpus needs {FEWEST_DRAWS} draws per image and this store has {draws}; "
+            f"probe again with --draws {FEWEST_DRAWS} or more"
+        )
+    if request.population == "corpus" and "gram_cross" not in dataset:
+        raise UsageError(
+            "population corpus needs gram_cross, which this store was written without; probe again with it"
+        )
+
+
+def _trust(images: int, draws: int, request: Request) -> list[str]:
+    """Where calibration says that intervals and verdicts are not to be relied on."""
+    return []
+
+
+def _labelled(
+    dataset: xr.Dataset,
+    done: np.ndarray,
+    arms: list[str],
+    parts: list[dict[str, np.ndarray]],
+    request: Request,
+    warnings: list[str],
+) -> xr.Dataset:
+    blocks = [*dataset["block"].values.tolist(), TOTAL]
+    coordinates: Mapping[str, object] = {
+        "metric": dataset["metric"].values,
+        "sigma": dataset["sigma"].values[done],
+        "block": blocks,
+        "arm": arms,
+    }
+    variables = {
+        name: (("metric", "sigma", "block", "arm"), np.stack([part[name] for part in parts], axis=1))
+        for name in parts[0]
+    }
+    attributes = {
+        "baseline": request.baseline,
+        "population": request.population,
+        "rule": request.rule,
+        "margin": request.margin,
+        "control": request.control or "",
+        "confidence": estimate.CONFIDENCE,
+        "warnings": json.dumps(warnings),
+    }
+    return xr.Dataset(variables, coordinates, attributes)

@@ -1,0 +1,112 @@
+"""Three-valued verdicts: safe, harmful, or unresolved (docs/method.md, section 5).
+
+A rule asks whether N / D <= theta for two moments. The verdict tests T = N - theta D on either side at 2.5 %.
+Where N is estimated too small by chance, so is its variance, and a plain test is too eager to say safe; so the variance
+is taken as it would be at the margin: V_safe = V + k_N (theta D - N)+ and V_harm = V + theta k_D (N - theta D)+.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from analysis import estimate
+from analysis.base.jackknife import Jackknifed, degrees_of_freedom, derive, scaled_difference, variance
+from analysis.moments import Moments
+
+LEVEL = 0.025
+"""One-sided level of each verdict, so that the 95 % interval and the verdict agree."""
+SAFE, HARMFUL, UNRESOLVED = "safe", "harmful", "unresolved"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Is N / D <= ``threshold``?
+
+    The curvatures are the growths k_N, k_D of N's and D's sampling variances with their size; ``gram`` is the
+    contrast's Gram matrix over images, which tells pairs of noise (None: the contrast is a plain mean over images).
+    """
+
+    numerator: Jackknifed
+    denominator: Jackknifed
+    threshold: float
+    numerator_curvature: Float[np.ndarray, "*cells"]
+    denominator_curvature: Float[np.ndarray, "*cells"]
+    gram: Float[np.ndarray, "*cells n n"] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``p_safe``, ``p_harmful``: one-sided p values; NaN where the question itself is undefined."""
+
+    verdict: np.ndarray
+    p_safe: Float[np.ndarray, "*cells"]
+    p_harmful: Float[np.ndarray, "*cells"]
+    contrast: Jackknifed
+    degrees: Float[np.ndarray, "*cells"]
+    variance_safe: Float[np.ndarray, "*cells"]
+    variance_harmful: Float[np.ndarray, "*cells"]
+
+
+def relative(moments: Moments, margin: float) -> Question:
+    """rho <= margin."""
+    gram = moments.bias_gram - margin**2 * moments.baseline_gram
+    return Question(moments.bias, moments.baseline, margin**2, moments.bias_curvature, moments.baseline_curvature, gram)
+
+
+def angle(moments: Moments, margin: float) -> Question:
+    """1 - cosine <= margin; near 0, 1 - cosine is half the squared turn, and so is its growth of variance."""
+    lengths = estimate.norm_product(moments)
+    numerator = derive(np.subtract, lengths, moments.mixed)
+    gram = 0.5 * moments.bias_gram - margin * moments.baseline_gram
+    return Question(numerator, lengths, margin, 0.5 * moments.bias_curvature, moments.baseline_curvature, gram)
+
+
+def budget(moments: Moments, margin: float) -> Question:
+    """N* >= margin samples (steps x batch): |bias|^2 <= S_t / margin (Eq. 11)."""
+    none = np.zeros_like(moments.bias_curvature)
+    return Question(moments.bias, moments.noise_treated, 1.0 / margin, moments.bias_curvature, none, moments.bias_gram)
+
+
+def gap(moments: Moments, margin: float, control: int) -> Question:
+    """Mean over images of each image's squared bias, less the control arm's, <= margin |mu0|^2 (Eq. 12).
+
+    ``control`` is its place among the treated arms, the last axis of the cells.
+    """
+    if moments.same_image is None:
+        raise ValueError("the rule gap needs two draws per image")
+    own = moments.same_image
+    base = Jackknifed(own.value[..., control, None], own.replicates[..., control, None, :, :])
+    excess = derive(np.subtract, own, base)
+    return Question(excess, moments.baseline, margin, moments.same_image_curvature, moments.baseline_curvature)
+
+
+RULES: dict[str, Callable[..., Question]] = {"relative": relative, "angle": angle, "gap": gap, "budget": budget}
+
+
+def decide(question: Question, baseline: Jackknifed) -> Verdict:
+    """Verdict of a question; nothing is said where the baseline's |mu0|^2 is itself not resolved from 0."""
+    contrast = scaled_difference(question.numerator, question.denominator, question.threshold)
+    plain = variance(contrast)
+    below, above = np.maximum(-contrast.value, 0.0), np.maximum(contrast.value, 0.0)
+    safe = plain + question.numerator_curvature * below
+    harmful = plain + question.threshold * question.denominator_curvature * above
+    degrees = degrees_of_freedom(contrast)
+    gate = one_sided_p(baseline.value, variance(baseline), degrees_of_freedom(baseline))
+    p_safe = np.maximum(one_sided_p(-contrast.value, safe, degrees), gate)
+    p_harmful = np.maximum(one_sided_p(contrast.value, harmful, degrees), gate)
+    with np.errstate(invalid="ignore"):
+        verdict = np.where(p_safe < LEVEL, SAFE, np.where(p_harmful < LEVEL, HARMFUL, UNRESOLVED))
+    return Verdict(verdict, p_safe, p_harmful, contrast, degrees, safe, harmful)
+
+
+def one_sided_p(
+    value: Float[np.ndarray, "*cells"], spread: Float[np.ndarray, "*cells"], degrees: Float[np.ndarray, "*cells"]
+) -> Float[np.ndarray, "*cells"]:
+    """p value of the hypothesis that ``value``, with variance ``spread``, is at most 0; NaN for NaN."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = np.where(spread > 0.0, value / np.sqrt(spread), np.sign(value) * np.inf)
+    statistic = np.where(np.isnan(value) | np.isnan(spread), np.nan, np.where(value == 0.0, 0.0, statistic))
+    return np.asarray(stats.t.sf(statistic, degrees))
