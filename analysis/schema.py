@@ -1,0 +1,278 @@
+"""The data contract: what a probe store holds, version 1.
+
+A probe store is an xarray Dataset whose arrays are the Gram matrices of per-sample gradients, one cell per sigma.
+Everything the project reports is computed from it later, without the model::
+
+    dataset = template(["raw"], [0.5, 1.0], ["blocks.0"], ["native", "demote:56"], ["coffee_1"], [0, 1], cross=False)
+    validate(dataset)
+
+``ARRAYS`` and ``COORDINATES`` below are the whole of it. A gradient's twin dimension ends in ``_2``. Cells are
+independent: ``done[sigma]`` is written last, and what a cell that is not done holds means nothing. Only the first
+``images_used[sigma]`` images of a done cell hold figures; those after them are NaN. A store may hold further arrays and
+attributes, which readers of this version ignore.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.errors import UsageError
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SCHEMA = "sigma-probes/probe"
+VERSION = 1
+TOTAL = "total"
+"""The name that estimates give the sum over blocks, so no block may have it."""
+SYMMETRY = 1e-9
+"""Largest |K_ij - K_ji| / sqrt(K_ii K_jj) that rounding explains."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of the contract."""
+
+    dims: tuple[str, ...]
+    dtype: str
+    units: str
+    long_name: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """One labelled dimension: ``kind`` is numpy's dtype kind, "U" for text."""
+
+    kind: str
+    units: str
+    long_name: str
+    twin_of: str | None = None
+
+
+_SQUARED = "squared gradient norm in the metric's unit"
+
+ARRAYS = {
+    "gram_image": Array(
+        ("metric", "sigma", "block", "arm", "image", "arm_2", "image_2"),
+        "float64",
+        _SQUARED,
+        "inner products of the images' gradients, each a mean over draws (Eq. 4)",
+    ),
+    "gram_draw": Array(
+        ("metric", "sigma", "block", "image", "arm", "draw", "arm_2", "draw_2"),
+        "float64",
+        _SQUARED,
+        "inner products of one image's gradients, draw by draw (Eq. 5)",
+    ),
+    "gram_cross": Array(
+        ("metric", "sigma", "block", "image", "arm", "draw", "arm_2"),
+        "float64",
+        _SQUARED,
+        "inner products of one draw's gradient with the sum over images of their means (Eq. 5b)",
+        optional=True,
+    ),
+    "loss": Array(
+        ("sigma", "arm", "image", "draw"), "float64", "squared latent units", "flow-matching loss of a sample (Eq. 3)"
+    ),
+    "seconds": Array(("sigma", "arm"), "float64", "s", "wall-clock time of an arm's gradients"),
+    "tokens": Array(("arm", "image"), "int64", "tokens", "image tokens the transformer reads per sample"),
+    "images_used": Array(("sigma",), "int64", "images", "how many images, from the first, the cell holds"),
+    "done": Array(("sigma",), "bool", "1", "whether the cell is complete"),
+}
+
+COORDINATES = {
+    "metric": Coordinate("U", "1", "linear map under which gradients are compared"),
+    "sigma": Coordinate("f", "1", "flow-matching noise level, 1 is pure noise"),
+    "block": Coordinate("U", "1", "transformer block, in depth order"),
+    "arm": Coordinate("U", "1", "way of making a training step"),
+    "image": Coordinate("U", "1", "image with its conditioning"),
+    "draw": Coordinate("i", "1", "noise draw of an image"),
+    "arm_2": Coordinate("U", "1", "arm of the second gradient", twin_of="arm"),
+    "image_2": Coordinate("U", "1", "image of the second gradient", twin_of="image"),
+    "draw_2": Coordinate("i", "1", "draw of the second gradient", twin_of="draw"),
+}
+
+
+class DamagedCell(UsageError):
+    """A cell says it is done but its arrays cannot be what a sweep wrote."""
+
+    def __init__(self, message: str, sigma_index: int):
+        super().__init__(message)
+        self.sigma_index = sigma_index
+
+
+def template(
+    metrics: Sequence[str],
+    sigmas: Sequence[float],
+    blocks: Sequence[str],
+    arms: Sequence[str],
+    images: Sequence[str],
+    draws: Sequence[int],
+    *,
+    cross: bool,
+) -> "xr.Dataset":
+    """Dataset of the contract with every label, no cell done and no memory taken by the Gram matrices.
+
+    Arrays with a ``sigma`` dimension are read-only views of one fill value; ``tokens`` is writable zeros. ``cross``
+    says whether ``gram_cross`` is there. Raises UsageError for labels the contract does not allow.
+    """
+    import xarray as xr
+
+    labels: dict[str, np.ndarray] = {
+        "metric": np.asarray(metrics, dtype=str),
+        "sigma": np.asarray(sigmas, dtype=np.float64),
+        "block": np.asarray(blocks, dtype=str),
+        "arm": np.asarray(arms, dtype=str),
+        "image": np.asarray(images, dtype=str),
+        "draw": np.asarray(draws, dtype=np.int64),
+    }
+    coordinates = {name: labels[coordinate.twin_of or name] for name, coordinate in COORDINATES.items()}
+    arrays = {}
+    for name, array in ARRAYS.items():
+        if name == "gram_cross" and not cross:
+            continue
+        shape = tuple(labels[dim.removesuffix("_2")].size for dim in array.dims)
+        fill = np.array(fill_value(array.dtype), dtype=array.dtype)
+        values = np.broadcast_to(fill, shape) if "sigma" in array.dims else np.full(shape, fill)
+        arrays[name] = (array.dims, values)
+    dataset = described(xr.Dataset(arrays, coordinates))
+    validate(dataset, contents=False)
+    return dataset
+
+
+def described(dataset: "xr.Dataset") -> "xr.Dataset":
+    """The same arrays and labels with the contract's long names, units and schema version in the attributes."""
+    dataset = dataset.assign_attrs(schema=SCHEMA, schema_version=VERSION)
+    for name, about in (ARRAYS | COORDINATES).items():
+        if name in dataset.variables:
+            dataset[name] = dataset[name].assign_attrs(long_name=about.long_name, units=about.units)
+    return dataset
+
+
+def fill_value(dtype: str) -> float | int | bool:
+    """What an unwritten element of ``dtype`` reads as."""
+    return {"float64": float("nan"), "int64": 0, "bool": False}[dtype]
+
+
+def validate(dataset: "xr.Dataset", *, contents: bool = True) -> None:
+    """Raise UsageError, one line, unless ``dataset`` keeps the contract.
+
+    The line names the array, what it is and what it should be. With ``contents`` every done cell is read, one at a
+    time, and must hold finite, symmetric Gram matrices and finite losses (DamagedCell otherwise).
+    """
+    check_version(dataset.attrs)
+    _check_labels(dataset)
+    for name, array in ARRAYS.items():
+        if name not in dataset.data_vars:
+            if array.optional:
+                continue
+            raise UsageError(f"array {name} is missing; want {name}[{', '.join(array.dims)}]")
+        got = dataset[name]
+        if got.dims != array.dims:
+            raise UsageError(f"array {name} has dimensions {_listed(got.dims)}; want {_listed(array.dims)}")
+        if got.dtype != np.dtype(array.dtype):
+            raise UsageError(f"array {name} has dtype {got.dtype}; want {array.dtype}")
+    if contents:
+        for index in np.flatnonzero(_read(dataset, "done", None)):
+            _validate_done_cell(dataset, int(index))
+
+
+def check_version(attributes: Mapping[str, Any]) -> None:
+    """Raise UsageError unless the attributes are those of a store that this version reads."""
+    if attributes.get("schema") != SCHEMA:
+        raise UsageError(f"not a probe store: attribute schema is {attributes.get('schema')!r}; want {SCHEMA!r}")
+    version = attributes.get("schema_version")
+    if not isinstance(version, int | np.integer) or version < 1:
+        raise UsageError(f"attribute schema_version is {version!r}; want a whole number from 1 to {VERSION}")
+    if version > VERSION:
+        raise UsageError(f"schema version {version} is newer than {VERSION}, the last this program reads: update it")
+
+
+def check_cell(arrays: Mapping[str, np.ndarray], sigma: float, sigma_index: int) -> None:
+    """Raise DamagedCell unless one cell's arrays (without their sigma axis) can be what a sweep computes.
+
+    Only the first ``images_used`` images are looked at.
+    """
+    used = int(arrays["images_used"])
+    total = arrays["loss"].shape[1]
+    if not 1 <= used <= total:
+        raise DamagedCell(f"images_used at sigma {sigma:g} is {used}; want 1 to {total}", sigma_index)
+    held = {
+        "gram_image": arrays["gram_image"][:, :, :, :used, :, :used],
+        "gram_draw": arrays["gram_draw"][:, :, :used],
+        "loss": arrays["loss"][:, :used],
+    }
+    if "gram_cross" in arrays:
+        held["gram_cross"] = arrays["gram_cross"][:, :, :used]
+    for name, values in held.items():
+        if not np.isfinite(values).all():
+            raise DamagedCell(f"array {name} at sigma {sigma:g} is not finite though the cell is done", sigma_index)
+    for name in ("gram_image", "gram_draw"):
+        side = int(np.prod(held[name].shape[-2:]))
+        if not _is_gram(held[name].reshape(-1, side, side)):
+            raise DamagedCell(
+                f"array {name} at sigma {sigma:g} is no Gram matrix: not symmetric, or a negative square", sigma_index
+            )
+
+
+def _is_gram(gram: np.ndarray) -> bool:
+    """Whether each [side, side] matrix of ``gram`` is symmetric to rounding with a diagonal of squares."""
+    squares = np.diagonal(gram, axis1=-2, axis2=-1)
+    if (squares < 0).any():
+        return False
+    norms = np.sqrt(squares)
+    allowed = SYMMETRY * norms[..., :, None] * norms[..., None, :]
+    return bool((np.abs(gram - gram.swapaxes(-1, -2)) <= allowed).all())
+
+
+def _validate_done_cell(dataset: "xr.Dataset", index: int) -> None:
+    names = [name for name, array in ARRAYS.items() if "sigma" in array.dims and name in dataset.data_vars]
+    cell = {name: _read(dataset, name, index) for name in names}
+    check_cell(cell, float(dataset["sigma"][index]), index)
+
+
+def _read(dataset: "xr.Dataset", name: str, index: int | None) -> np.ndarray:
+    """Values of an array, of one sigma if ``index`` is given; a read error becomes a UsageError that names it."""
+    try:
+        return (dataset[name] if index is None else dataset[name].isel(sigma=index)).values
+    except Exception as error:  # zarr's codecs raise errors of many unrelated types
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if index is None:
+            raise UsageError(f"array {name} cannot be read ({reason})") from error
+        at = float(dataset["sigma"][index])
+        raise DamagedCell(f"array {name} at sigma {at:g} cannot be read ({reason})", index) from error
+
+
+def _check_labels(dataset: "xr.Dataset") -> None:
+    for name, coordinate in COORDINATES.items():
+        if name not in dataset.coords:
+            raise UsageError(f"coordinate {name} is missing; want labels for dimension {name}")
+        labels = dataset[name]
+        if labels.dims != (name,):
+            raise UsageError(f"coordinate {name} has dimensions {_listed(labels.dims)}; want [{name}]")
+        kind = "U" if labels.dtype.kind in "UTO" else labels.dtype.kind
+        if kind != coordinate.kind:
+            raise UsageError(f"coordinate {name} has dtype {labels.dtype}; want {_KINDS[coordinate.kind]}")
+        values = labels.values.tolist()
+        if not values:
+            raise UsageError(f"coordinate {name} is empty; want at least one label")
+        repeated = next((value for place, value in enumerate(values) if value in values[:place]), None)
+        if repeated is not None:
+            raise UsageError(f"coordinate {name} holds {repeated!r} twice; want every label once")
+        if coordinate.twin_of and values != dataset[coordinate.twin_of].values.tolist():
+            raise UsageError(f"coordinate {name} differs from {coordinate.twin_of}; want the same labels in one order")
+    if TOTAL in dataset["block"].values.tolist():
+        raise UsageError(f"coordinate block holds {TOTAL!r}, which names the sum over blocks; want another name")
+    sigmas = dataset["sigma"].values
+    if not ((sigmas > 0) & (sigmas <= 1)).all() or not (np.diff(sigmas) > 0).all():
+        raise UsageError(f"coordinate sigma is {_listed(sigmas)}; want strictly increasing values in (0, 1]")
+
+
+_KINDS = {"U": "text", "f": "float64", "i": "int64"}
+
+
+def _listed(values: Any) -> str:
+    return "[" + ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values) + "]"

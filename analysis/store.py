@@ -1,0 +1,262 @@
+"""Probe stores on disk: Zarr v3, one chunk per sigma, complete cells only.
+
+A store is made with every label and no cell, then filled cell by cell::
+
+    with lock(path):
+        create(path, template(...), provenance)
+        for index in missing(path):
+            write_cell(path, index, cell(index))
+    dataset = open_store(path)
+
+``done[sigma]`` reaches the disk after everything else of its cell, so a writer may be killed at any moment: the cells
+that are not done are written again, and the arrays end the same. Any Zarr v3 reader opens a store
+(``xarray.open_zarr(path, consolidated=False)``). A cell of one array is one chunk and must fit in memory.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from analysis import schema
+from analysis.atomic import replacing
+from analysis.disk import naming_the_disk, synchronise, synchronise_tree
+from analysis.errors import UsageError
+from analysis.lock import writing
+from analysis.provenance import Provenance
+
+if TYPE_CHECKING:
+    import xarray as xr
+    import zarr
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Be the only writer of the store at ``path``, which need not exist yet; remove what killed writers left in it.
+
+    The same process may ask again. Raises UsageError if another process is writing it.
+    """
+    with writing(path) as taken:
+        if taken and _is_store(path):
+            _remove_stale(path)
+        yield
+
+
+def create(path: Path, template: "xr.Dataset", provenance: Provenance) -> None:
+    """Make an empty store at ``path`` with the labels of ``template`` and every array of it that has no sigma.
+
+    It is built in a hidden sibling and renamed, so it is there whole or not at all. Raises UsageError if ``path``
+    exists.
+    """
+    import shutil
+
+    schema.validate(template, contents=False)
+    path = path.absolute()
+    with lock(path), naming_the_disk(path):
+        if path.exists():
+            raise UsageError(f"{path} exists already: resume it, remove it, or write elsewhere")
+        partial = _partial(path)
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            _build(partial, template, {**template.attrs, **provenance.to_attributes()})
+            synchronise_tree(partial)
+            partial.rename(path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        synchronise(path.parent)
+
+
+def write_cell(path: Path, sigma_index: int, arrays: Mapping[str, Any]) -> None:
+    """Write every array of one cell, then its ``done``.
+
+    ``arrays`` holds all arrays of the store that have a sigma dimension except ``done``, each without that dimension
+    (``gram_image[metric, block, arm, image, arm_2, image_2]``, ``images_used[]``). Nothing is touched unless names,
+    shapes and contents are right: KeyError or ValueError for names or shapes (a programming error), DamagedCell for
+    contents. UsageError if the disk is full or another process writes the store; other cells are then as they were.
+    """
+    with lock(path), naming_the_disk(path):
+        group = _open_group(path, "r+")
+        cell = _checked(group, sigma_index, arrays)
+        done = _array(group, "done")
+        done[sigma_index] = False
+        for name, values in cell.items():
+            array = _array(group, name)
+            array[_at(array, sigma_index)] = values
+            _synchronise_chunk(path, array, sigma_index)
+        done[sigma_index] = True
+        _synchronise_chunk(path, done, sigma_index)
+
+
+def missing(path: Path) -> list[int]:
+    """Indices of the sigmas whose cells are not done. Raises UsageError if ``path`` is no probe store."""
+    group = _open_group(path, "r")
+    try:
+        done = np.asarray(_array(group, "done")[:])
+    except Exception as error:  # zarr's codecs raise errors of many unrelated types
+        raise UsageError(f"{path}: array done cannot be read ({_first_line(error)})") from error
+    return np.flatnonzero(~done).tolist()
+
+
+def open_store(path: Path, *, contents: bool = True) -> "xr.Dataset":
+    """Dataset of a store, its arrays read when they are used.
+
+    Raises UsageError, one line, unless it keeps the contract; with ``contents`` every done cell is read once to see.
+    """
+    import xarray as xr
+
+    _attributes(path)
+    try:
+        dataset = xr.open_zarr(path, consolidated=False, chunks=None)
+    except Exception as error:  # zarr and xarray raise errors of many unrelated types for broken metadata
+        raise UsageError(f"{path} is a damaged store: {_first_line(error)}") from error
+    for name, labels in dataset.coords.items():
+        if (
+            labels.dtype.kind == "T"
+        ):  # numpy casts this to fixed width, which netCDF and older xarray know, only by hand
+            dataset = dataset.assign_coords(
+                {name: (labels.dims, np.asarray(labels.values.tolist(), dtype=str), labels.attrs)}
+            )
+    try:
+        schema.validate(dataset, contents=contents)
+    except schema.DamagedCell as error:
+        remedy = f"remove {path}/done/c.{error.sigma_index} and run the sweep again to make that cell anew"
+        raise UsageError(f"{path}: {error}: {remedy}") from error
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return dataset
+
+
+def provenance(path: Path) -> Provenance:
+    """Provenance of a store. Raises UsageError if ``path`` is no probe store or its provenance cannot be read."""
+    try:
+        return Provenance.from_attributes(_attributes(path))
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} has no readable provenance: {type(error).__name__} {_first_line(error)}") from error
+
+
+def export(path: Path, out: Path) -> None:
+    """Write a store to one netCDF file (HDF5), which replaces ``out`` when it is complete.
+
+    The file is made in memory, because HDF5 may crash on a disk that fills up. Raises UsageError for a bad store or a
+    full disk.
+    """
+    dataset = open_store(path)
+    content = dataset.load().to_netcdf(engine="h5netcdf")
+    with writing(out), replacing(out) as partial:
+        partial.write_bytes(content)
+
+
+def _build(path: Path, template: "xr.Dataset", attributes: Mapping[str, Any]) -> None:
+    import zarr
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    group = zarr.create_group(path, zarr_format=3, attributes=dict(attributes))
+    for name, variable in template.variables.items():
+        text = variable.dtype.kind in "UO"
+        array = group.create_array(
+            str(name),
+            shape=variable.shape,
+            chunks=tuple(1 if dim == "sigma" else size for dim, size in variable.sizes.items()),
+            dtype=np.dtypes.StringDType() if text else variable.dtype,
+            fill_value="" if text else schema.fill_value(str(variable.dtype)),
+            compressors=[ZstdCodec(level=1), Crc32cCodec()],
+            chunk_key_encoding={"name": "default", "separator": "."},
+            dimension_names=[str(dim) for dim in variable.dims],
+            attributes=dict(variable.attrs),
+        )
+        if "sigma" not in variable.dims or name == "sigma":
+            array[...] = variable.values.astype(np.dtypes.StringDType()) if text else variable.values
+
+
+def _checked(group: "zarr.Group", sigma_index: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The cell's arrays as the store's dtypes, in the order they are written."""
+    held = {str(name): array for name, array in group.arrays() if "sigma" in _dims(array)}
+    wanted = [name for name in sorted(held) if name not in ("done", "sigma")]
+    if sorted(arrays) != wanted:
+        raise KeyError(f"a cell of this store has the arrays {wanted}; got {sorted(arrays)}")
+    cell = {name: np.asarray(arrays[name], dtype=held[name].dtype) for name in wanted}
+    for name, values in cell.items():
+        axis = _dims(held[name]).index("sigma")
+        shape = held[name].shape[:axis] + held[name].shape[axis + 1 :]
+        if values.shape != shape:
+            raise ValueError(f"array {name} of a cell has shape {list(values.shape)}; want {list(shape)}")
+    sigmas = np.asarray(_array(group, "sigma")[:])
+    if not 0 <= sigma_index < sigmas.size:
+        raise ValueError(f"sigma_index is {sigma_index}; want 0 to {sigmas.size - 1}")
+    schema.check_cell(cell, float(sigmas[sigma_index]), sigma_index)
+    return cell
+
+
+def _open_group(path: Path, mode: Literal["r", "r+"]) -> "zarr.Group":
+    import zarr
+
+    _attributes(path)
+    return zarr.open_group(path, mode=mode, zarr_format=3, use_consolidated=False)
+
+
+def _attributes(path: Path) -> dict[str, Any]:
+    """Attributes of the store, from its own metadata file. Raises UsageError unless it is a probe store."""
+    try:
+        attributes = json.loads((path / "zarr.json").read_text())["attributes"]
+        schema.check_version(attributes)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(f"{path} is not a store: want a folder that probes grad made") from error
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: not a probe store: its zarr.json cannot be read as one") from error
+    return attributes
+
+
+def _is_store(path: Path) -> bool:
+    try:
+        _attributes(path)
+    except UsageError:
+        return False
+    return True
+
+
+def _array(group: "zarr.Group", name: str) -> "zarr.Array[Any]":
+    import zarr
+
+    array = group.get(name)
+    if not isinstance(array, zarr.Array):
+        raise UsageError(f"array {name} is missing from the store {group.store_path}")
+    return array
+
+
+def _dims(array: "zarr.Array[Any]") -> tuple[str | None, ...]:
+    return getattr(array.metadata, "dimension_names", None) or ()
+
+
+def _at(array: "zarr.Array[Any]", sigma_index: int) -> tuple[Any, ...]:
+    return tuple(sigma_index if dim == "sigma" else slice(None) for dim in _dims(array))
+
+
+def _synchronise_chunk(path: Path, array: "zarr.Array[Any]", sigma_index: int) -> None:
+    """Wait for a cell's chunk; a chunk that holds only the fill value has no file."""
+    place = tuple(sigma_index if dim == "sigma" else 0 for dim in _dims(array))
+    chunk = path / array.basename / array.metadata.encode_chunk_key(place)
+    if chunk.exists():
+        synchronise(chunk)
+    synchronise(chunk.parent)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what writers that were killed left inside a probe store. The caller holds the lock."""
+    for folder, _, files in os.walk(path):
+        for name in files:
+            if name.endswith(".partial"):
+                Path(folder, name).unlink(missing_ok=True)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

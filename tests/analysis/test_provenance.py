@@ -1,0 +1,57 @@
+"""Provenance survives its attributes, and a resumed run can say what changed."""
+
+from dataclasses import replace
+
+import pytest
+
+from analysis.provenance import Code, Provenance, differences, this_code
+
+STORED = Provenance(
+    command="probes grad --seed 0",
+    settings={"seed": 0, "arms": ["native", "demote:56"], "engine": "func", "chunk": None},
+    code=Code("0.1.0", "abc"),
+    hashes={"model": "m1", "adapter": "a1"},
+    environment={"torch": "2.13.0", "threads": 1},
+    certificate={"calls": 12, "repeated": True},
+)
+
+
+@pytest.mark.parametrize("one", [STORED, replace(STORED, code=Code("0.1.0"), certificate=None, hashes={})])
+def test_attributes_are_text_and_give_the_provenance_back(one: Provenance) -> None:
+    attributes = one.to_attributes()
+    assert {type(value) for value in attributes.values()} == {str}
+    assert Provenance.from_attributes(attributes) == one
+
+
+def test_equal_provenance_has_no_differences() -> None:
+    now = replace(STORED, command="other words", code=Code("0.2.0"), certificate=None)
+    now = replace(now, settings={**STORED.settings, "arms": ("native", "demote:56")})
+    assert differences(now, STORED) == []
+
+
+def test_every_difference_is_named_with_both_values_settings_first() -> None:
+    now = replace(
+        STORED,
+        settings={"seed": 1, "arms": ["native"], "engine": "func", "extra": 2.5},
+        hashes={"model": "m2", "adapter": "a1"},
+        environment={"torch": "2.14.0", "threads": 1},
+    )
+    assert differences(now, STORED) == [
+        'setting arms is ["native"]; the store has ["native", "demote:56"]',
+        "setting chunk is absent; the store has null",
+        "setting extra is 2.5; the store has absent",
+        "setting seed is 1; the store has 0",
+        'hash model is "m2"; the store has "m1"',
+        'environment torch is "2.14.0"; the store has "2.13.0"',
+    ]
+
+
+def test_what_json_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        replace(STORED, settings={"margin": float("nan")}).to_attributes()
+
+
+def test_the_running_code_is_named() -> None:
+    code = this_code()
+    assert code.version
+    assert code.commit is None or len(code.commit.removesuffix("+")) == 40
