@@ -125,7 +125,7 @@ def processor_seconds(command: list[str], cwd: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-PROBE = ["grad", "--sigma-grid", "0.5,0.9", "--arm", "redraw", "--images", "3", "--draws", "2", "--out", "probe.zarr"]
+PROBE = ["grad", "--sigma-grid", "0.5,0.9", "--arm", "redraw", "--images", "4", "--draws", "2", "--out", "probe.zarr"]
 
 
 def test_probe_runs_on_the_shipped_mini_model(environment: Path, decoys: Path) -> None:
