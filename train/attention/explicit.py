@@ -38,7 +38,7 @@ def weighted_values(
             scores = scores + options.mask.to(wide).masked_fill(by_mask, 0.0)
     if hidden is None:
         return (torch.softmax(scores, -1) @ v).to(query.dtype)
-    # A row without any key would be NaN, forward and backward: let it see all, then weigh it by zero.
+    # A row without any key would be NaN inside softmax, forward and backward: let it see all, then weigh it by zero.
     blind = hidden.all(-1, keepdim=True)
     weights = torch.softmax(scores.masked_fill(hidden & ~blind, NEVER), -1)
     return (weights.masked_fill(blind, 0.0) @ v).to(query.dtype)

@@ -4,15 +4,17 @@ Timestep: sigma itself (the model multiplies by 1000). Output: noise - x0, our s
 patches of patch x patch latent pixels, channels first inside a token, in row order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import isqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from analysis.errors import UsageError
 from train.objective import StepInput
-from train.rope import Rope
+from train.rope import Rope, band_factors
 
 
 class Flux:
@@ -21,17 +23,21 @@ class Flux:
     config: the transformer's configuration; channels: those of a latent (16 for Flux, 3 for pixels).
     """
 
-    name = "flux"
-    transformer_class = "FluxTransformer2DModel"
-    block_lists = ("transformer_blocks", "single_transformer_blocks")
+    name: ClassVar[str] = "flux"
+    transformer_class: ClassVar[str] = "FluxTransformer2DModel"
+    block_lists: ClassVar[tuple[str, ...]] = ("transformer_blocks", "single_transformer_blocks")
+    lora_targets: ClassVar[str] = (
+        r"(single_)?transformer_blocks\.\d+\."
+        r"(attn\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2)|proj_mlp|proj_out)"
+    )
 
     def __init__(self, config: Mapping[str, Any], channels: int) -> None:
         area, rest = divmod(config["in_channels"], channels)
         self.patch = isqrt(area)
-        if rest or self.patch**2 != area:
-            raise ValueError(
-                f"latent with {channels} channels: the transformer takes {config['in_channels']} a token, "
-                "which is not channels x patch x patch; give latents of this model's own autoencoder"
+        if rest or area == 0 or self.patch**2 != area:
+            raise UsageError(
+                f"latents with {channels} channels: this Flux takes {config['in_channels']} numbers a token, "
+                "which is not channels x patch x patch; give latents of the model's own autoencoder"
             )
         self.channels = channels
         self.text_dim: int = config["joint_attention_dim"]
@@ -41,18 +47,18 @@ class Flux:
     def arguments(self, step: StepInput) -> dict[str, Any]:
         """Keyword arguments of the transformer's forward for a batch [B, C, H, W]."""
         batch, _, height, width = step.x_sigma.shape
-        text = step.condition["encoder_hidden_states"]
+        text, device = step.condition["encoder_hidden_states"], step.x_sigma.device
         arguments: dict[str, Any] = {
             "hidden_states": self.pack(step.x_sigma),
-            "timestep": step.sigma.float(),
+            "timestep": step.sigma.float(),  # bf16 would leave half of the levels indistinct
             "encoder_hidden_states": text,
             "pooled_projections": step.condition["pooled_projections"],
-            "img_ids": self.positions(height, width, step.rope).to(step.x_sigma.device),
-            "txt_ids": torch.zeros(text.shape[1], 3, device=step.x_sigma.device),
+            "img_ids": self.positions(height, width).to(device),
+            "txt_ids": torch.zeros(text.shape[1], 3, device=device),
             "return_dict": False,
         }
         if self.guidance:
-            arguments["guidance"] = torch.ones(batch, device=step.x_sigma.device)
+            arguments["guidance"] = torch.ones(batch, device=device)
         return arguments
 
     def velocity(self, output: Any, height: int, width: int) -> Tensor:
@@ -72,14 +78,48 @@ class Flux:
         latent = tokens.reshape(tokens.shape[0], height // p, width // p, self.channels, p, p)
         return latent.permute(0, 3, 1, 4, 2, 5).reshape(tokens.shape[0], self.channels, height, width)
 
-    def positions(self, height: int, width: int, rope: Rope) -> Tensor:
-        """Token positions [(H/p)(W/p), 3]: (0, row, column), float32, times the stretch of ``rope``."""
-        rows, columns = (torch.arange(side // self.patch, dtype=torch.float32) * rope.scale for side in (height, width))
-        return torch.stack([t.flatten() for t in (torch.zeros(len(rows), len(columns)), *torch.meshgrid(rows, columns, indexing="ij"))], 1)
+    def positions(self, height: int, width: int) -> Tensor:
+        """Token positions [(H/p)(W/p), 3]: (0, row, column), float32."""
+        rows, columns = (torch.arange(side // self.patch, dtype=torch.float32) for side in (height, width))
+        row, column = torch.meshgrid(rows, columns, indexing="ij")
+        return torch.stack([torch.zeros(row.numel()), row.flatten(), column.flatten()], 1)
 
     def unconditional(self, batch: int) -> dict[str, Tensor]:
-        """The condition of a model without text: one zero token."""
+        """The condition of a model trained without text: one zero token."""
         return {
             "encoder_hidden_states": torch.zeros(batch, 1, self.text_dim),
             "pooled_projections": torch.zeros(batch, self.pooled_dim),
         }
+
+    @contextmanager
+    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> Iterator[None]:
+        """Within it ``transformer`` turns its queries and keys by ``rope``; native changes nothing at all."""
+        if rope.is_native:
+            yield
+            return
+        native = transformer.pos_embed
+        transformer.pos_embed = StretchedPositions(native.theta, tuple(native.axes_dim), rope)
+        try:
+            yield
+        finally:
+            transformer.pos_embed = native
+
+
+class StretchedPositions(torch.nn.Module):
+    """Flux's position embedding with a factor for every frequency of the row and column axes."""
+
+    def __init__(self, theta: float, axes_dim: tuple[int, ...], rope: Rope) -> None:
+        super().__init__()
+        self.frequencies = []
+        for axis, dim in enumerate(axes_dim):
+            frequency = theta ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+            self.frequencies.append(frequency * band_factors(rope, axis - 1, frequency) if axis else frequency)
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Token positions [S, 3] -> cosines and sines [S, head dim], each frequency twice in a row."""
+        angles = [
+            torch.outer(ids[:, axis].double(), frequency.to(ids.device)).repeat_interleave(2, dim=1)
+            for axis, frequency in enumerate(self.frequencies)
+        ]
+        angle = torch.cat(angles, dim=1)
+        return angle.cos().float(), angle.sin().float()

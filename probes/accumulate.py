@@ -1,0 +1,84 @@
+"""From per-sample gradients to the Grams of one cell: Eq. 4, 5 and 5b of docs/method.md.
+
+Gradients arrive image by image, all arms of an image before the next. Kept are the image means,
+[arms, images, coordinates], and, for Eq. 5b, every draw, [arms, images, draws, coordinates]; both in
+float64, in memory or in scratch files (``Room`` says which). Everything else is gone with its image.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+Array = np.ndarray
+#: Makes a zero-filled float64 array of a shape, in memory or in a scratch file.
+Allocate = Callable[[tuple[int, ...]], Array]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Sizes of a cell: how many arms, images and draws, and the coordinates of each block."""
+
+    arms: int
+    images: int
+    draws: int
+    coordinates: Mapping[str, int]
+
+
+class Cell:
+    """The Grams of one (metric, sigma) cell, block by block."""
+
+    def __init__(self, axes: Axes, allocate: Allocate, *, cross: bool) -> None:
+        self.axes = axes
+        a, n, d = axes.arms, axes.images, axes.draws
+        self._means = {block: allocate((a, n, k)) for block, k in axes.coordinates.items()}
+        self._draws = {block: allocate((a, n, d, k)) for block, k in axes.coordinates.items()} if cross else None
+        self.gram_draw = np.zeros((len(axes.coordinates), n, a, d, a, d))
+
+    def add(self, images: Sequence[int], block: str, gradients: Float[Array, "arms images draws coordinates"]) -> None:
+        """Every arm's and draw's gradient of ``images``, in ``block``. Each image is added once."""
+        at = list(self.axes.coordinates).index(block)
+        self._means[block][:, images] = gradients.mean(axis=2)
+        if self._draws is not None:
+            self._draws[block][:, images] = gradients
+        for i, image in enumerate(images):
+            self.gram_draw[at, image] = draw_gram(gradients[:, i])
+
+    def arrays(self) -> dict[str, Array]:
+        """gram_image, gram_draw and, where every draw was kept, gram_cross, with the block axis first."""
+        found = {
+            "gram_image": np.stack([image_gram(mean) for mean in self._means.values()]),
+            "gram_draw": self.gram_draw,
+        }
+        if self._draws is not None:
+            pairs = zip(self._draws.values(), self._means.values(), strict=True)
+            found["gram_cross"] = np.stack([cross_gram(draws, mean) for draws, mean in pairs])
+        return found
+
+
+def image_gram(means: Float[Array, "arms images k"]) -> Float[Array, "arms images arms images"]:
+    """Eq. 4: inner products of image means."""
+    a, n, k = means.shape
+    flat = means.reshape(a * n, k)
+    return symmetric(flat @ flat.T).reshape(a, n, a, n)
+
+
+def draw_gram(gradients: Float[Array, "arms draws k"]) -> Float[Array, "arms draws arms draws"]:
+    """Eq. 5: inner products of one image's draws."""
+    a, d, k = gradients.shape
+    flat = gradients.reshape(a * d, k)
+    return symmetric(flat @ flat.T).reshape(a, d, a, d)
+
+
+def cross_gram(
+    draws: Float[Array, "arms images draws k"], means: Float[Array, "arms images k"]
+) -> Float[Array, "images arms draws arms"]:
+    """Eq. 5b: each draw against the sum of an arm's image means."""
+    total = means.sum(axis=1)
+    return np.stack([draws[:, i] @ total.T for i in range(draws.shape[1])])
+
+
+def symmetric(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The same Gram with its two triangles equal to the bit, which a blocked product need not give."""
+    return (gram + gram.T) / 2

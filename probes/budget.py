@@ -1,0 +1,70 @@
+"""What a sweep takes, from one timed group of images: ``probes grad --dry-run``."""
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from probes.room import GIB, Room
+from probes.sweep import Sweep, cell
+
+
+@dataclass(frozen=True)
+class Budget:
+    """gradients and tokens are counts; memory and disk in bytes; seconds of wall-clock time."""
+
+    gradients: int
+    tokens: int
+    memory: int  # of a cell, beside the model and its activations
+    scratch: int  # on disk while a cell is computed
+    disk: int  # of the finished store, before compression
+    seconds: float
+    seconds_of_group: float
+    gradients_of_group: int
+    cross: bool
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(round(self.seconds), 60)
+        rate = self.gradients_of_group / self.seconds_of_group
+        return "\n".join(
+            [
+                f"gradients  {self.gradients:,}",
+                f"tokens     {self.tokens:,}",
+                f"memory     {self.memory / GIB:.2f} GiB for a cell's gradients, beside the model",
+                f"scratch    {self.scratch / GIB:.2f} GiB on disk while it runs",
+                f"disk       {self.disk / GIB:.3f} GiB for the store, at most",
+                f"time       {minutes} min {seconds} s at {rate:.1f} gradients/s ({self.gradients_of_group} timed)",
+                f"corpus     {'gram_cross is kept' if self.cross else 'gram_cross does not fit and is left out'}",
+            ]
+        )
+
+
+def timed(sweep: Sweep, tokens: np.ndarray, room: Room) -> Budget:
+    """Measure one group of images at the middle sigma, after a warm-up, and scale. tokens: [arms, images]."""
+    sigma = sweep.sigmas[len(sweep.sigmas) // 2]
+    group = replace(sweep, images=sweep.images[: sweep.group])
+    cell(group, room, sigma, lambda _: None)
+    started = perf_counter()
+    cell(group, room, sigma, lambda _: None)
+    taken = perf_counter() - started
+    cells = len(sweep.sigmas)
+    each, per_cell = (len(sweep.arms) * len(one.images) * sweep.draws for one in (group, sweep))
+    held = room.means + (room.draws if room.cross else 0)
+    return Budget(
+        gradients=per_cell * cells,
+        tokens=int(tokens.sum()) * sweep.draws * cells,
+        memory=room.working + (held if room.in_memory else 0),
+        scratch=0 if room.in_memory else held,
+        disk=store_bytes(sweep, cross=room.cross),
+        seconds=taken * per_cell / each * cells,
+        seconds_of_group=taken,
+        gradients_of_group=each,
+        cross=room.cross,
+    )
+
+
+def store_bytes(sweep: Sweep, *, cross: bool) -> int:
+    """Bytes of the store's arrays, uncompressed."""
+    a, n, d = len(sweep.arms), len(sweep.images), sweep.draws
+    of_block = (a * n) ** 2 + n * (a * d) ** 2 + (n * a * d * a if cross else 0)
+    return 8 * len(sweep.sigmas) * (len(sweep.metrics) * len(sweep.blocks) * of_block + a * n * d + a + 2)

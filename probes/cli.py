@@ -1,0 +1,71 @@
+"""The command ``probes``. Heavy imports wait until a command runs, so that --help answers at once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.entry import run as run_app
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+DEFAULT_ARMS = ["redraw", "repromote:56", "demote:56", "demote:48"]
+
+
+@app.callback()
+def probes() -> None:
+    """Measure how large the effect of a change to a training step is, before chaos has had time to act."""
+
+
+@app.command()
+def grad(
+    sigma_grid: Annotated[
+        str, typer.Option(help="Noise levels: lo:hi (13 points), lo:hi:points, a list, or segments.")
+    ] = "0.3:0.9",
+    arm: Annotated[
+        list[str], typer.Option(help="A way to make a training step, such as demote:56@0.5; repeatable.")
+    ] = DEFAULT_ARMS,
+    images: Annotated[int, typer.Option(min=1, help="How many images, from the first.")] = 24,
+    draws: Annotated[int, typer.Option(min=1, help="Noise draws for each image.")] = 4,
+    metric: Annotated[
+        list[str], typer.Option(help="How gradients are compared: raw, weight; repeatable, at one gradient's cost.")
+    ] = ["raw"],  # noqa: B006 - typer copies it
+    engine: Annotated[str, typer.Option(help="func (vectorised) or loop (a backward pass a sample).")] = "func",
+    chunk: Annotated[int, typer.Option(min=1, help="Samples that func takes at once.")] = 24,
+    attention: Annotated[str, typer.Option(help="sdpa, math or racing.")] = "sdpa",
+    model: Annotated[str, typer.Option(help="mini, or a folder in diffusers' layout.")] = "mini",
+    latents: Annotated[Path | None, typer.Option(help="Folder of pictures; default: the model's own corpus.")] = None,
+    adapter: Annotated[Path | None, typer.Option(help="LoRA to probe at; default: the model's warmed one.")] = None,
+    rank: Annotated[int, typer.Option(min=1, help="Rank of a fresh LoRA, where there is none to read.")] = 16,
+    seed: Annotated[int, typer.Option(help="Of every draw.")] = 0,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; default: as torch chooses.")] = None,
+    memory: Annotated[float, typer.Option(min=0, help="GiB for a cell's gradients; scratch files beyond.")] = 4.0,
+    out: Annotated[Path, typer.Option(help="The store; an unfinished one is resumed.")] = Path("probe.zarr"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from one timed group.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Compare single-step gradients of treated and native steps at matched sigma and noise."""
+    from probes.grad import Settings, probe
+
+    settings = Settings(
+        sigma_grid=sigma_grid,
+        arms=tuple(arm),
+        images=images,
+        draws=draws,
+        metrics=tuple(metric),
+        engine=engine,
+        chunk=chunk,
+        attention=attention,
+        model=model,
+        latents=latents,
+        adapter=adapter,
+        rank=rank,
+        seed=seed,
+        threads=threads,
+        memory=memory,
+    )
+    probe(settings, out, dry_run=dry_run, json=json)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    run_app(app)

@@ -1,0 +1,191 @@
+"""``probes grad``: from settings to a finished store, on one screen.
+
+resolve the settings -> load model, adapter and latents -> strict determinism -> check that a gradient
+repeats -> sweep -> say what was written.
+"""
+
+import json as json_text
+import shlex
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.errors import UsageError
+from analysis.provenance import Provenance, this_code
+from probes import grid as grids
+from probes import sweep as sweeps
+from probes.budget import Budget, timed
+from probes.gradients import engine
+from probes.measure import StepGradients
+from probes.metrics import Point, metric
+from probes.progress import counting
+from probes.room import GIB, Room, plan_room
+from train import determinism, model
+from train.arms import NATIVE_ARM, Arm, parse
+from train.environment import environment
+from train.families import block_of, blocks, grid
+from train.step import Source, clean_latent, step_input
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says, as it says it."""
+
+    sigma_grid: str
+    arms: tuple[str, ...]
+    images: int
+    draws: int
+    metrics: tuple[str, ...]
+    engine: str
+    chunk: int
+    attention: str
+    model: str
+    latents: Path | None
+    adapter: Path | None
+    rank: int
+    seed: int
+    threads: int | None
+    memory: float  # GiB
+
+
+def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
+    """Run the sweep that ``settings`` ask for into the store ``out``, or with ``dry_run`` say what it takes."""
+    sigmas = grids.parse(settings.sigma_grid)
+    arms = resolve_arms(settings.arms)
+    determinism.set_threads(settings.threads or torch.get_num_threads())
+    determinism.strict()
+    sweep, source, hashes = prepare(settings, sigmas.sigmas, arms)
+    tokens = count_tokens(sweep, source)
+    room = make_room(settings, sweep, out)
+    say(f"{sigmas}\narms: {', '.join(arm.text for arm in arms)}")
+    if dry_run:
+        report(timed(sweep, tokens, room), json)
+        return
+    provenance = Provenance(shlex.join(sys.argv), resolved(settings, sweep), this_code(), hashes, environment())
+    with sweeps.store.lock(out):
+        missing = sweeps.open_or_create(out, sweep, room, provenance, tokens)
+        if missing:
+            check_repeats(sweep)
+            per_cell = len(sweep.arms) * len(sweep.images) * sweep.draws
+            with counting(per_cell * len(sigmas.sigmas), per_cell * (len(sigmas.sigmas) - len(missing))) as progress:
+                sweeps.run(out, sweep, room, missing, progress)
+    finished = {"store": str(out), "cells": len(sigmas.sigmas), "computed": len(missing), "cross": room.cross}
+    print(json_text.dumps(finished) if json else f"{out}: {len(missing)} of {len(sigmas.sigmas)} cells computed now; complete")
+
+
+def resolve_arms(texts: tuple[str, ...]) -> tuple[Arm, ...]:
+    """``native`` and the parsed arms. UsageError for one that is given twice or has a placement."""
+    arms = [NATIVE_ARM]
+    for arm in map(parse, texts):
+        if arm.placement is not None:
+            raise UsageError(f"arm '{arm.text}': a placement has a meaning in training only; write it without one")
+        if arm == NATIVE_ARM or arm.text == NATIVE_ARM.text:
+            continue
+        if arm.text in [other.text for other in arms]:
+            raise UsageError(f"arm '{arm.text}': given twice; give each arm once")
+        arms.append(arm)
+    return tuple(arms)
+
+
+def prepare(
+    settings: Settings, sigmas: tuple[float, ...], arms: tuple[Arm, ...]
+) -> tuple[sweeps.Sweep, Source, dict[str, str]]:
+    """Load everything the sweep needs; all input errors come from here, before any gradient."""
+    metrics = {name: metric(name) for name in dict.fromkeys(settings.metrics)}
+    run_engine = engine(settings.engine)
+    loaded = model.load(settings.model)
+    latents = model.latents_of(loaded, settings.latents)
+    if settings.images > len(latents.names):
+        raise UsageError(f"--images {settings.images}: the corpus has {len(latents.names)}; ask for fewer, or add pictures")
+    parameters, lora, adapter_hash = model.adapter_of(loaded, settings.adapter, rank=settings.rank, seed=settings.seed)
+    if adapter_hash == "fresh":
+        say("warning: a fresh adapter has up = 0, so the gradient of down is zero; probe a warmed one (--adapter)")
+    detached = {name: p.detach() for name, p in parameters.items()}
+    source = Source(latents, loaded.family, settings.seed)
+    in_float64 = {name: p.double().numpy() for name, p in detached.items()}
+    names = {block_of(loaded.family, name) for name in detached}
+    sweep = sweeps.Sweep(
+        measure=StepGradients(loaded.transformer, detached, source, run_engine, settings.chunk, settings.attention),
+        arms=arms,
+        sigmas=sigmas,
+        images=latents.names[: settings.images],
+        draws=settings.draws,
+        metrics=metrics,
+        point=Point(in_float64, lora.scale),
+        block_of=lambda name: block_of(loaded.family, name),
+        blocks=tuple(block for block in [*blocks(loaded.family, loaded.transformer), "other"] if block in names),
+        group=max(1, settings.chunk // settings.draws),
+    )
+    for arm in arms:  # a tier the patch does not divide, a sigma shifted out of range: found before the first cell
+        for sigma in sigmas:
+            step_input(arm.plan(sigma), sweep.samples(sweep.images[:1])[0], sigma, source)
+    return sweep, source, {"model": loaded.digest(), "adapter": adapter_hash, "latents": latents.digest()}
+
+
+def count_tokens(sweep: sweeps.Sweep, source: Source) -> np.ndarray:
+    """Image tokens of each arm and image where the arm is active: [arms, images]."""
+    tokens = np.zeros((len(sweep.arms), len(sweep.images)), np.int64)
+    for i, arm in enumerate(sweep.arms):
+        for j, image in enumerate(sweep.images):
+            height, width = clean_latent(arm.plan(arm.hi), image, source).shape[-2:]
+            tokens[i, j] = np.prod(grid(source.family, height, width))
+    return tokens
+
+
+def make_room(settings: Settings, sweep: sweeps.Sweep, out: Path) -> Room:
+    """Where a cell's gradients go; see ``probes.room``."""
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {out}: no folder {out.parent}; make it first")
+    coordinates = sum(p.size for p in sweep.point.parameters.values()) * len(sweep.metrics)
+    room = plan_room(
+        arms=len(sweep.arms),
+        images=len(sweep.images),
+        draws=sweep.draws,
+        group=sweep.group,
+        coordinates=coordinates,
+        memory=int(settings.memory * GIB),
+        folder=out.parent,
+    )
+    if not room.cross:
+        say("warning: every draw's gradient does not fit; gram_cross is left out, and with it --population corpus")
+    return room
+
+
+def check_repeats(sweep: sweeps.Sweep) -> None:
+    """The instrument's self-check: the first gradients of every arm twice, byte for byte."""
+    samples = sweep.samples(sweep.images[:1])
+    sigma = sweep.sigmas[0]
+    for arm in sweep.arms:
+        attention = arm.plan(sigma).attention or getattr(sweep.measure, "attention", None)
+        if attention == "racing":
+            say(f"arm {arm.text}: racing attention repeats no gradient to the bit, as asked; the store will differ")
+            continue
+        determinism.check_repeatable(lambda arm=arm: sweep.measure(arm, sigma, samples).by_name)
+
+
+def resolved(settings: Settings, sweep: sweeps.Sweep) -> dict[str, object]:
+    """Every setting that can change a number, as resolved."""
+    said = asdict(settings)
+    for name in ("sigma_grid", "threads", "memory", "model", "latents", "adapter"):  # by value or by hash elsewhere
+        del said[name]
+    return {
+        **said,
+        "sigmas": list(sweep.sigmas),
+        "arms": [arm.text for arm in sweep.arms],
+        "image_names": list(sweep.images),
+        "metrics": list(sweep.metrics),
+        "group": sweep.group,
+    }
+
+
+def report(budget: Budget, json: bool) -> None:
+    """Print what the sweep would take."""
+    print(json_text.dumps(asdict(budget)) if json else str(budget))
+
+
+def say(text: str) -> None:
+    """A line for the person, on standard error."""
+    print(text, file=sys.stderr, flush=True)

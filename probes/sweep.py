@@ -1,0 +1,151 @@
+"""The sweep: every sigma of a grid, every arm, image and draw, into a store, cell by cell.
+
+Read the job here: plan the room, make or resume the store, and for each missing cell measure, reduce
+to Grams, write. Cells are independent, so a killed sweep resumes with what is missing and ends with
+the same bytes (but for ``seconds``).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from analysis import schema, store
+from analysis.errors import UsageError
+from analysis.provenance import Provenance, differences
+from probes.accumulate import Axes, Cell
+from probes.gradients import Gradients
+from probes.metrics import Metric, Point
+from probes.room import Room
+from train.arms import Arm
+from train.plan import Sample
+
+Array = np.ndarray
+#: (arm, sigma, samples) -> losses [B] and gradients by name [B, ...], in the samples' order.
+Measure = Callable[[Arm, float, Sequence[Sample]], Gradients]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Everything a sweep computes with; the arms begin with ``native``.
+
+    group: images measured together; block_of: parameter name -> block; blocks: in depth order.
+    """
+
+    measure: Measure
+    arms: tuple[Arm, ...]
+    sigmas: tuple[float, ...]
+    images: tuple[str, ...]
+    draws: int
+    metrics: Mapping[str, Metric]
+    point: Point
+    block_of: Callable[[str], str]
+    blocks: tuple[str, ...]
+    group: int
+
+    def samples(self, images: Sequence[str]) -> list[Sample]:
+        """The samples of ``images``, draw after draw."""
+        return [Sample(image, draw) for image in images for draw in range(self.draws)]
+
+    def groups(self) -> Iterator[range]:
+        """Positions of the images that are measured together."""
+        for start in range(0, len(self.images), self.group):
+            yield range(start, min(start + self.group, len(self.images)))
+
+
+def open_or_create(path: Path, sweep: Sweep, room: Room, provenance: Provenance, tokens: Array) -> list[int]:
+    """The cells that are still missing from the store at ``path``, which is made if there is none.
+
+    tokens: [arms, images]. Raises UsageError naming the setting where an existing store was made with others.
+    """
+    if not path.exists():
+        template = schema.template(
+            list(sweep.metrics),
+            sweep.sigmas,
+            sweep.blocks,
+            [arm.text for arm in sweep.arms],
+            sweep.images,
+            range(sweep.draws),
+            cross=room.cross,
+        )
+        template["tokens"][...] = tokens
+        store.create(path, template, provenance)
+    else:
+        found = differences(provenance, store.provenance(path))
+        if found:
+            raise UsageError(f"{path} was made otherwise: {found[0]}; use the same settings, or another --out")
+    return store.missing(path)
+
+
+def run(path: Path, sweep: Sweep, room: Room, missing: Sequence[int], progress: Callable[[int], None]) -> None:
+    """Compute and write the cells ``missing``. ``progress`` is told of gradients as they are done."""
+    for index in missing:
+        store.write_cell(path, index, cell(sweep, room, sweep.sigmas[index], progress))
+
+
+def cell(sweep: Sweep, room: Room, sigma: float, progress: Callable[[int], None]) -> dict[str, Array]:
+    """Every array of one sigma, without the sigma axis. Raises UsageError for gradients that are not finite."""
+    arms, images, draws = len(sweep.arms), len(sweep.images), sweep.draws
+    cells: dict[str, Cell] = {}
+    loss = np.zeros((arms, images, draws))
+    seconds = np.zeros(arms)
+    for group in sweep.groups():
+        samples = sweep.samples([sweep.images[i] for i in group])
+        measured = measure_arms(sweep, sigma, samples, seconds, progress)
+        loss[:, group] = np.stack([losses for losses, _ in measured]).reshape(arms, len(group), draws)
+        for name, metric in sweep.metrics.items():
+            by_arm = [by_block(sweep, metric, gradients) for _, gradients in measured]
+            if name not in cells:
+                sizes = {block: by_arm[0][block].shape[1] for block in sweep.blocks}
+                cells[name] = Cell(Axes(arms, images, draws, sizes), room.allocate, cross=room.cross)
+            for block in sweep.blocks:
+                stacked = np.stack([coordinates[block] for coordinates in by_arm])
+                cells[name].add(group, block, stacked.reshape(arms, len(group), draws, -1))
+    found = [cells[name].arrays() for name in sweep.metrics]
+    grams = {key: np.stack([arrays[key] for arrays in found]) for key in found[0]}
+    return {**grams, "loss": loss, "seconds": seconds, "images_used": np.int64(images)}
+
+
+def measure_arms(
+    sweep: Sweep, sigma: float, samples: Sequence[Sample], seconds: Array, progress: Callable[[int], None]
+) -> list[tuple[Array, dict[str, Array]]]:
+    """Losses [B] and gradients by name [B, ...], float64, of every arm; adds to ``seconds`` [arms].
+
+    An arm whose window leaves out ``sigma`` is the native step there and is not measured again.
+    """
+    done: dict[object, tuple[Array, dict[str, Array], float]] = {}
+    for i, arm in enumerate(sweep.arms):
+        plan = arm.plan(sigma)
+        if plan not in done:
+            started = perf_counter()
+            gradients = sweep.measure(arm, sigma, samples)
+            finite(gradients, arm, sigma, samples, sweep.block_of)
+            in_float64 = {name: value.cpu().double().numpy() for name, value in gradients.by_name.items()}
+            done[plan] = gradients.loss.cpu().double().numpy(), in_float64, perf_counter() - started
+        seconds[i] += done[plan][2]
+        progress(len(samples))
+    return [done[arm.plan(sigma)][:2] for arm in sweep.arms]
+
+
+def by_block(sweep: Sweep, metric: Metric, gradients: Mapping[str, Array]) -> dict[str, Array]:
+    """Coordinates [B, k] of each block under ``metric``."""
+    parts: dict[str, list[Array]] = {block: [] for block in sweep.blocks}
+    for name, coordinates in metric(sweep.point, gradients).items():
+        parts[sweep.block_of(name)].append(coordinates)
+    return {block: np.concatenate(found, axis=1) for block, found in parts.items()}
+
+
+def finite(
+    gradients: Gradients, arm: Arm, sigma: float, samples: Sequence[Sample], block_of: Callable[[str], str]
+) -> None:
+    """Raise UsageError naming arm, sigma, image and block of the first gradient that is not finite."""
+    for name, values in gradients.by_name.items():
+        good = values.isfinite().flatten(1).all(1)
+        if not good.all():
+            sample = samples[int((~good).nonzero()[0])]
+            raise UsageError(
+                f"gradient not finite: arm {arm.text}, sigma {sigma:g}, image {sample.image} draw {sample.draw}, "
+                f"block {block_of(name)}; the cell is not written; look at that image, or use a wider dtype"
+            )

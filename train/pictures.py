@@ -1,0 +1,78 @@
+"""Photographs from a folder, as RGB pixels, and resizing them to a tier.
+
+Resizing is Lanczos in steps of uint8, as people's caching tools do it.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from analysis.errors import UsageError
+
+ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"})
+
+
+@dataclass(frozen=True)
+class Picture:
+    """pixels: uint8 [H, W, 3]; sha256: of the file's bytes."""
+
+    pixels: np.ndarray
+    sha256: str
+
+
+def read_picture(path: Path) -> Picture:
+    """One picture, upright by its EXIF orientation, in RGB."""
+    try:
+        content = path.read_bytes()
+        with Image.open(path) as picture:
+            upright = ImageOps.exif_transpose(picture).convert("RGB")
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError) as error:
+        raise UsageError(f"{path}: not a readable picture ({error}); mend or remove it") from None
+    return Picture(np.asarray(upright), hashlib.sha256(content).hexdigest())
+
+
+def read_folder(folder: Path) -> dict[str, Picture]:
+    """Every picture of ``folder`` by its stem, in the order of their names."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; give one that holds pictures")
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
+    if not paths:
+        raise UsageError(f"{folder}: holds no picture; allowed: {', '.join(sorted(ENDINGS))}")
+    pictures: dict[str, Picture] = {}
+    for path in paths:
+        if path.stem in pictures:
+            raise UsageError(f"{path}: another picture here is also named {path.stem}; rename one of them")
+        pictures[path.stem] = read_picture(path)
+    return pictures
+
+
+def shape_at(pixels: tuple[int, ...], tier: int, unit: int) -> tuple[int, int]:
+    """Height and width of a picture at ``tier``: its aspect, about tier x tier pixels, multiples of ``unit``."""
+    height, width = pixels[:2]
+    if height == width:
+        return tier, tier
+    aspect = (height / width) ** 0.5
+    sides = (max(unit, round(tier * ratio / unit) * unit) for ratio in (aspect, 1 / aspect))
+    rows, columns = sides
+    return rows, columns
+
+
+def resized(pixels: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """uint8 [H, W, 3] -> uint8 [*shape, 3]: the largest centred cut of that aspect, then Lanczos."""
+    height, width = pixels.shape[:2]
+    rows, columns = shape
+    scale = min(height / rows, width / columns)
+    cut_height, cut_width = rows * scale, columns * scale
+    top, left = (height - cut_height) / 2, (width - cut_width) / 2
+    box = (left, top, left + cut_width, top + cut_height)
+    picture = Image.fromarray(pixels)
+    return np.asarray(picture.resize((columns, rows), Image.Resampling.LANCZOS, box=box))
+
+
+def digest(pictures: dict[str, Picture], settings: str) -> str:
+    """SHA-256 over names, file contents and ``settings``."""
+    lines = [settings, *(f"{name} {picture.sha256}" for name, picture in pictures.items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,88 @@
+"""One training step of one arm, from a sample to the model's input: read it here from top to bottom.
+
+Everything random is drawn here, by name, on the CPU; what follows is a pure function of it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from analysis.errors import UsageError
+from train.coupling import area_matrix, coupling
+from train.crn import normal
+from train.families import Family, grid
+from train.latents import Latents
+from train.objective import StepInput, interpolate, velocity_target
+from train.plan import Plan, Sample
+from train.rope import resolve
+
+DEFAULT_COUPLING = "area"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a step takes its clean latents and noise from."""
+
+    latents: Latents
+    family: Family
+    seed: int
+
+
+def step_input(plan: Plan, sample: Sample, sigma: float, source: Source) -> StepInput:
+    """The batch of one that ``plan`` makes of ``sample`` at noise level ``sigma``."""
+    x0 = clean_latent(plan, sample.image, source)
+    noise = noise_for(plan, sample, (x0.shape[-2], x0.shape[-1]), source)
+    native = source.latents.shape(sample.image, source.latents.tier)
+    level = shifted(plan, sigma, native, (x0.shape[-2], x0.shape[-1]))
+    rope = resolve(plan.stretch, grid(source.family, *native), grid(source.family, *x0.shape[-2:]), level)
+    x0, noise = x0[None], noise[None]
+    at = torch.tensor([level], dtype=torch.float64).float()
+    condition = {name: value[None] for name, value in source.latents.condition(sample.image).items()}
+    return StepInput(interpolate(x0, noise, at), at, velocity_target(x0, noise), condition, rope)
+
+
+def clean_latent(plan: Plan, image: str, source: Source) -> Tensor:
+    """x0 [C, H, W] on the grid of the plan."""
+    latents, native = source.latents, source.latents.tier
+    if plan.demote is not None:
+        tier = plan.demote.of(native)
+        latents.shape(image, tier)
+        return latents.latent(image, tier)
+    if plan.repromote is not None:
+        tier = plan.repromote.of(native)
+        latents.shape(image, tier)
+        return latents.repromoted(image, tier)
+    x0 = latents.latent(image, native)
+    if plan.demote_latent is not None:
+        height, width = latents.shape(image, plan.demote_latent.of(native))
+        rows, columns = (area_matrix(a, b).to(x0.dtype) for a, b in zip(x0.shape[-2:], (height, width), strict=True))
+        return rows @ x0 @ columns.mT
+    return x0
+
+
+def noise_for(plan: Plan, sample: Sample, shape: tuple[int, int], source: Source) -> Tensor:
+    """White noise [C, *shape]: the native draw where the grid is native, else coupled to it."""
+    native = source.latents.shape(sample.image, source.latents.tier)
+    index = (sample.image, sample.draw)
+    draw = normal((source.family.channels, *native), seed=source.seed, purpose=plan.stream, index=index)
+
+    def fresh(of: tuple[int, ...]) -> Tensor:
+        return normal(of, seed=source.seed, purpose=f"{plan.stream} fresh", index=index)
+
+    return coupling(plan.coupling or DEFAULT_COUPLING).couple(draw, shape, fresh)
+
+
+def shifted(plan: Plan, sigma: float, native: tuple[int, int], shape: tuple[int, int]) -> float:
+    """The noise level of the step; ``shift:snr`` is sigma' = r sigma / (1 + (r - 1) sigma), r from the real grids."""
+    if plan.shift is None:
+        return sigma
+    if plan.shift == "snr":
+        if shape == native:
+            raise UsageError("arm term shift:snr: this arm keeps the native grid; add demote, or give a number")
+        r = ((shape[0] * shape[1]) / (native[0] * native[1])) ** 0.5
+        return r * sigma / (1 + (r - 1) * sigma)
+    level = sigma + float(plan.shift)
+    if not 0 < level <= 1:
+        raise UsageError(f"arm term shift:{plan.shift}: sigma {sigma:g} would become {level:g}; allowed: (0, 1]")
+    return level

@@ -1,0 +1,74 @@
+"""Treatments of a step's input: its grid, its noise and its sigma."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from train.coupling import COUPLINGS
+from train.plan import Plan, Tier
+from train.treatments.treatment import Treatment, bad, number
+
+TIER = "a side in pixels such as 56, or a fraction of the native side such as 7/8"
+
+
+def tier(term: str, argument: str | None) -> Tier:
+    """``56`` or ``7/8``."""
+    try:
+        if argument is not None and "/" in argument:
+            fraction = Fraction(argument)
+            if 0 < fraction:
+                return Tier(None, fraction.numerator, fraction.denominator)
+        side = int(argument or "")
+    except (ValueError, ZeroDivisionError):
+        raise bad(term, argument, TIER) from None
+    if side <= 0:
+        raise bad(term, argument, TIER)
+    return Tier(side)
+
+
+def _resizing(term: str, field: str) -> Callable[[str | None], Treatment]:
+    def parse(argument: str | None) -> Treatment:
+        lower, whole = tier(term, argument), f"{term}:{argument}"
+        return Treatment(whole, "input", lambda plan: plan.set(whole, **{field: lower}))
+
+    return parse
+
+
+def _native(argument: str | None) -> Treatment:
+    if argument is not None:
+        raise bad("native", argument, "no argument")
+    return Treatment("native", "input", lambda plan: plan)
+
+
+def _redraw(argument: str | None) -> Treatment:
+    """Fresh noise of the native step: an arm that must measure as zero."""
+    if argument is not None:
+        raise bad("redraw", argument, "no argument")
+    return Treatment("redraw", "input", lambda plan: plan.set("redraw", stream="redraw"))
+
+
+def _noise(argument: str | None) -> Treatment:
+    if argument not in COUPLINGS:
+        raise bad("noise", argument, " or ".join(COUPLINGS))
+    return Treatment(f"noise:{argument}", "input", lambda plan: plan.set(f"noise:{argument}", coupling=argument))
+
+
+def _shift(argument: str | None) -> Treatment:
+    """``snr``: match the signal-to-noise ratio of the native grid; a number: added to sigma."""
+    takes = "snr, or a number that is added to sigma"
+    by: float | str = "snr" if argument == "snr" else number("shift", argument, takes)
+
+    def change(plan: Plan) -> Plan:
+        return plan.set(f"shift:{argument}", shift=by)
+
+    return Treatment(f"shift:{argument}", "input", change)
+
+
+TERMS = {
+    "native": _native,
+    "redraw": _redraw,
+    "demote": _resizing("demote", "demote"),
+    "demote-latent": _resizing("demote-latent", "demote_latent"),
+    "repromote": _resizing("repromote", "repromote"),
+    "noise": _noise,
+    "shift": _shift,
+}
