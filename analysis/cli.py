@@ -1,0 +1,90 @@
+"""The command ``analysis``. Heavy imports wait until a command runs, so that --help answers at once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.entry import run
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="Folder that probes grad made.", show_default=False)]
+
+
+@app.callback()
+def analysis() -> None:
+    """Derive figures, verdicts and pictures from what was measured. No model is needed."""
+
+
+@app.command()
+def safety(
+    store: Store,
+    baseline: Annotated[str, typer.Option(help="Arm that the others are compared with.")] = "native",
+    population: Annotated[
+        str, typer.Option(help="images: images like these. corpus: exactly these images (needs 4 draws or more).")
+    ] = "images",
+    rule: Annotated[str, typer.Option(help="relative, angle, gap or budget.")] = "relative",
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="In the rule's unit. relative: bias over the native mean gradient (default 0.2). angle: 1 - cosine "
+            "(default 0.02). gap: mean excess squared bias over the squared native mean. budget: samples.",
+            show_default=False,
+        ),
+    ] = None,
+    control: Annotated[
+        str | None, typer.Option(help="Arm whose own bias is taken off; rule gap only.", show_default=False)
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="One metric of the store; default: its first.", show_default=False)
+    ] = None,
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARM@LO:HI",
+            help="Answer by exit code, both ends included: 0 safe there, 1 harmful somewhere, 3 unresolved.",
+            show_default=False,
+        ),
+    ] = None,
+    every_block: Annotated[bool, typer.Option("--every-block", help="Gate on each block, not on their sum.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object; pictures only with --png.")] = False,
+    png: Annotated[
+        Path | None,
+        typer.Option(
+            help="The curve; its heat map goes beside it. Default: STORE-safety.png and STORE-blocks.png, which --json "
+            "and --gate leave out.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Where is each arm safe? A table of sigma x arm, safe windows, and two pictures."""
+    from analysis.commands import Asked, print_safety
+
+    asked = Asked(store, baseline, population, rule, margin, control, metric, gate, every_block)
+    raise typer.Exit(print_safety(asked, json_object=json, png=png))
+
+
+@app.command()
+def show(store: Store) -> None:
+    """What a store holds, which cells are done, and where it comes from."""
+    from analysis.commands import print_contents
+
+    print_contents(store)
+
+
+@app.command()
+def export(
+    store: Store,
+    out: Annotated[Path, typer.Argument(metavar="OUT.nc", help="The file to write.", show_default=False)],
+) -> None:
+    """Write a store to one netCDF file."""
+    from analysis.store import export
+
+    export(store, out)
+    typer.echo(out)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    run(app)

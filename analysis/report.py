@@ -1,0 +1,183 @@
+"""The answer as text: a table of sigma x arm, windows in words, and what each word means.
+
+It is plain ASCII but for the store's own names, at most 80 columns wide where those names allow, and reads the same
+when it is piped; ``colour`` only paints the verdicts.
+"""
+
+import math
+import textwrap
+from collections.abc import Iterator
+
+import numpy as np
+import xarray as xr
+
+from analysis.answer import Answer
+from analysis.schema import TOTAL
+from analysis.verdict import HARMFUL, SAFE, UNRESOLVED
+from analysis.windows import Window
+
+WIDTH = 80
+COLOURS = {SAFE: "\033[32m", HARMFUL: "\033[31m", UNRESOLVED: "\033[33m"}
+PLAIN = "\033[0m"
+HEADER = "  sigma   relative bias  95 % interval     cosine  norm ratio  verdict     {more}"
+POPULATIONS = {
+    "images": "images like these (chance lies in which images, and in their noise)",
+    "corpus": "exactly this corpus (chance lies in the noise draws alone)",
+}
+
+
+def as_text(answer: Answer, *, colour: bool = False) -> str:
+    """The whole report, one string without a final newline."""
+    parts = [_question(answer)]
+    parts += [_table(answer, str(arm), colour) for arm in answer.assessed["arm"].values]
+    parts += [_legend(answer), _windows(answer), _worst_blocks(answer)]
+    if answer.warnings:
+        parts.append("\n".join(_filled(f"Warning: {warning}.") for warning in answer.warnings))
+    if answer.decision is not None:
+        parts.append(_gate(answer, colour))
+    return "\n\n".join(parts)
+
+
+def signed_root(square: float) -> float:
+    """Root of a square that estimation may have left negative: -sqrt(-square) below zero, NaN for NaN."""
+    return math.copysign(math.sqrt(abs(square)), square)
+
+
+def rule_in_words(rule: str, margin: float, control: str) -> str:
+    """The question that a rule asks of a cell."""
+    if rule == "relative":
+        return f"Is the bias at most {100 * margin:g} % of the native mean gradient's length?"
+    if rule == "angle":
+        degrees = math.degrees(math.acos(max(-1.0, 1.0 - margin)))
+        return f"Is 1 - cosine of the two mean gradients at most {margin:g} (a turn of {degrees:.1f} degrees)?"
+    if rule == "budget":
+        return f"Would it take more than {margin:g} samples (steps x batch) to notice the bias under sampling noise?"
+    return f"Is the images' mean squared bias, less that of {control}, at most {margin:g} of the squared native mean?"
+
+
+def _question(answer: Answer) -> str:
+    attributes = answer.assessed.attrs
+    sizes = answer.assessed.sizes
+    others = [name for name in answer.assessed["metric"].values.tolist() if name != answer.metric]
+    asked = rule_in_words(attributes["rule"], attributes["margin"], attributes["control"])
+    lines = [
+        f"Single-step gradients of treated and {attributes['baseline']} training steps: {sizes['sigma']} sigmas, "
+        f"{sizes['block'] - 1} blocks, {answer.images} images x {answer.draws} draws, metric {answer.metric}"
+        + (f" (others: --metric {', '.join(others)})." if others else "."),
+        f"{asked} (rule {attributes['rule']}, margin {attributes['margin']:g})",
+        f"Population: {POPULATIONS[attributes['population']]}.",
+    ]
+    return "\n".join(_filled(line) for line in lines)
+
+
+def _table(answer: Answer, arm: str, colour: bool) -> str:
+    cells = answer.assessed.sel(metric=answer.metric, arm=arm, block=TOTAL)
+    unit = answer.assessed.attrs["population"] == "images"
+    lines = [f"{arm} (sum over blocks)", HEADER.format(more="images" if unit else "draws")]
+    for index in range(cells.sizes["sigma"]):
+        row = cells.isel(sigma=index)
+        verdict = str(row["verdict"].item())
+        painted = f"{verdict:<10}"
+        if colour:
+            painted = f"{COLOURS[verdict]}{painted}{PLAIN}"
+        needed = row["images_needed" if unit else "draws_needed"].item()
+        lines.append(
+            f"  {float(row['sigma']):<6g}  {_figure(signed_root(row['relative_bias_squared'].item()), 13, 3)}  "
+            f"{_interval(row):<16}  {_figure(row['cosine'].item(), 6, 4)}  "
+            f"{_figure(row['norm_ratio'].item(), 10, 3)}  {painted}  {_figure(needed, 6, 0)}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def _interval(row: xr.Dataset) -> str:
+    lower, upper = signed_root(row["lower"].item()), signed_root(row["upper"].item())
+    return f"{lower:6.3f} to {upper:.3f}" if math.isfinite(lower) and math.isfinite(upper) else "     -"
+
+
+def _figure(value: float, width: int, digits: int) -> str:
+    """A right-aligned number; "-" for NaN, nothing in a column of whole numbers."""
+    if math.isfinite(value):
+        return f"{value:{width}.{digits}f}"
+    return " " * width if digits == 0 else f"{'-':>{width}}"
+
+
+def _legend(answer: Answer) -> str:
+    unit = "images" if answer.assessed.attrs["population"] == "images" else "draws per image"
+    entries = {
+        "relative bias": "length of the difference of the two mean gradients, over that of the native one; the root of "
+        "an estimated square, so that -x stands for a square of -x*x: no bias seen",
+        "safe": "within the margin; harmful: beyond it; each shown at one-sided 2.5 %",
+        "unresolved": f"the data allow both; last column: {unit} that would settle it, as it looks now",
+        "-": "no figure: the native mean gradient is not told from zero there",
+    }
+    return "\n".join(
+        textwrap.fill(f"{name:<13}  {text}", WIDTH, subsequent_indent=" " * 15) for name, text in entries.items()
+    )
+
+
+def _windows(answer: Answer) -> str:
+    lines = ["Windows of sigma"]
+    for arm in answer.assessed["arm"].values.tolist():
+        total = f"{_ranges(answer.safe, arm, 'safe')}; {_ranges(answer.harmful, arm, 'harmful')}"
+        lines.append(f"  {arm}")
+        lines.append(_filled(f"sum over blocks: {total}", indent=4))
+        lines.append(_filled(f"in every block: {_ranges(answer.safe_in_every_block, arm, 'safe')}", indent=4))
+    claim = (
+        "With 95 % confidence an arm is safe (or harmful) at every sigma listed for it: that holds for the whole list, "
+        "corrected by Holm's rule, so a sigma may be safe in the table and not here. Nothing is said between grid "
+        "points."
+    )
+    return "\n".join([*lines, _filled(claim)])
+
+
+def _ranges(found: list[Window], arm: str, verdict: str) -> str:
+    own = [_range(window) for window in found if window.arm == arm]
+    return f"{verdict} at {', '.join(own)}" if own else f"nowhere shown to be {verdict}"
+
+
+def _range(window: Window) -> str:
+    if len(window.sigmas) == 1:
+        return f"{window.lo:g}"
+    return f"{window.lo:g} to {window.hi:g} ({len(window.sigmas)} sigmas)"
+
+
+def _worst_blocks(answer: Answer) -> str:
+    return "\n".join(["Block by block: the largest bias", *(_filled(line, indent=2) for line in _worst(answer))])
+
+
+def _worst(answer: Answer) -> Iterator[str]:
+    """One line an arm: its block and sigma of largest relative bias, and how its block cells came out."""
+    blocks = answer.assessed.sel(metric=answer.metric).drop_sel(block=TOTAL)
+    for arm in blocks["arm"].values:
+        cells = blocks.sel(arm=arm).stack(cell=("sigma", "block"))
+        squares = cells["relative_bias_squared"].values
+        counts = [f"{int((cells['verdict'].values == verdict).sum())} {verdict}" for verdict in COLOURS]
+        summary = f"{squares.size} cells: {', '.join(counts)}"
+        if np.isnan(squares).all():
+            yield f"{arm}: no block resolved; {summary}"
+            continue
+        worst = cells.isel(cell=int(np.nanargmax(squares)))
+        yield (
+            f"{arm}: {worst['block'].item()} at sigma {worst['sigma'].item():g}: "
+            f"{signed_root(worst['relative_bias_squared'].item()):.3f} ({_interval(worst).strip()}), "
+            f"{worst['verdict'].item()}; {summary}"
+        )
+
+
+def _gate(answer: Answer, colour: bool) -> str:
+    assert answer.decision is not None
+    gate, verdict = answer.decision.gate, answer.decision.verdict
+    painted = f"{COLOURS[verdict]}{verdict}{PLAIN}" if colour else verdict
+    line = _filled(f"Gate {gate.arm}@{gate.lo:g}:{gate.hi:g}: {verdict}, {answer.decision.reason}")
+    return line.replace(f" {verdict},", f" {painted},", 1)
+
+
+def _filled(text: str, *, indent: int = 0) -> str:
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 2 if indent else 0),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
