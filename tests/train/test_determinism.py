@@ -5,6 +5,7 @@ import json
 import os
 import platform
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -87,6 +88,19 @@ def test_autotuning_is_refused(monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
     with pytest.raises(Refused, match="max_autotune"), strict_within():
         pass
+    monkeypatch.undo()
+
+
+def test_autotuning_is_refused_where_inductor_is_loaded(monkeypatch):
+    flags = {"max_autotune": False, "max_autotune_gemm": False, "max_autotune_pointwise": False}
+    monkeypatch.setitem(determinism.sys.modules, "torch._inductor.config", SimpleNamespace(**flags))
+    with strict_within():
+        determinism.sys.modules["torch._inductor.config"].max_autotune_gemm = True
+        with pytest.raises(Refused, match="max_autotune became True"):
+            check()
+        with pytest.raises(Refused, match="max_autotune"):
+            strict()
+    monkeypatch.undo()
 
 
 def test_warn_only_is_refused():
