@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from analysis.errors import UsageError
+from train.pictures import digest, read_folder, read_picture, resized, shape_at
+
+
+@pytest.fixture
+def photograph():
+    rows, columns = np.mgrid[:90, :120]
+    return np.stack([rows * 2, columns * 2, rows + columns], -1).astype(np.uint8)
+
+
+def test_pictures_come_in_the_order_of_their_names(tmp_path, photograph):
+    for name in ("b.png", "a.jpg", "c.webp"):
+        Image.fromarray(photograph).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("not a picture")
+    assert list(read_folder(tmp_path)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
+def test_every_mode_becomes_rgb(tmp_path, photograph, mode):
+    path = tmp_path / ("x.tif" if mode == "CMYK" else "x.png")
+    Image.fromarray(photograph).convert(mode).save(path)
+    picture = read_picture(path)
+    assert picture.pixels.shape == (90, 120, 3)
+    assert picture.pixels.dtype == np.uint8
+
+
+def test_exif_orientation_is_applied(tmp_path, photograph):
+    turned = Image.fromarray(photograph)
+    exif = turned.getexif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "x.png", exif=exif)
+    assert read_picture(tmp_path / "x.png").pixels.shape == (120, 90, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"GIF89a nonsense", b"\x89PNG\r\n\x1a\n broken"])
+def test_an_unreadable_picture_is_named(tmp_path, content):
+    (tmp_path / "bad.png").write_bytes(content)
+    with pytest.raises(UsageError, match=r"bad\.png: not a readable picture"):
+        read_folder(tmp_path)
+
+
+def test_a_truncated_picture_is_named(tmp_path, photograph):
+    Image.fromarray(photograph).save(tmp_path / "cut.png")
+    whole = (tmp_path / "cut.png").read_bytes()
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match=r"cut\.png"):
+        read_folder(tmp_path)
+
+
+def test_bad_folders(tmp_path, photograph):
+    with pytest.raises(UsageError, match="no such folder"):
+        read_folder(tmp_path / "none")
+    with pytest.raises(UsageError, match="holds no picture"):
+        read_folder(tmp_path)
+    for name in ("x.png", "x.jpg"):
+        Image.fromarray(photograph).save(tmp_path / name)
+    with pytest.raises(UsageError, match="also named x"):
+        read_folder(tmp_path)
+
+
+def test_the_grid_keeps_aspect_area_and_patch():
+    assert shape_at((500, 500), 64, 4) == (64, 64)
+    rows, columns = shape_at((400, 800), 64, 4)
+    assert rows % 4 == columns % 4 == 0
+    assert rows * columns == pytest.approx(64 * 64, rel=0.1)
+    assert columns / rows == pytest.approx(2, rel=0.1)
+
+
+def test_resizing_of_a_square_is_plain_lanczos(photograph):
+    square = photograph[:80, :80]
+    by_pillow = np.asarray(Image.fromarray(square).resize((56, 56), Image.Resampling.LANCZOS))
+    assert np.array_equal(resized(square, (56, 56)), by_pillow)
+
+
+def test_resizing_cuts_the_centre_and_does_not_squeeze(photograph):
+    # Columns rise by 2 a pixel: over the centred 90 columns of 120 the mean is 119 and the span 180.
+    small = resized(photograph, (30, 30))[..., 1].astype(float)
+    assert small.mean() == pytest.approx(119, abs=1)
+    assert small[15, -1] - small[15, 0] == pytest.approx(180 * 29 / 30, abs=3)
+
+
+def test_the_digest_sees_names_contents_and_settings(tmp_path, photograph):
+    Image.fromarray(photograph).save(tmp_path / "x.png")
+    one = read_folder(tmp_path)
+    renamed = {"y": one["x"]}
+    Image.fromarray(photograph + 1).save(tmp_path / "x.png")
+    assert len({digest(one, "a"), digest(one, "b"), digest(renamed, "a"), digest(read_folder(tmp_path), "a")}) == 4
