@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from analysis.base import fieller
-from analysis.base.jackknife import Jackknifed, degrees_of_freedom, derive, scaled_difference, variance
+from analysis.base.jackknife import Jackknifed, debiased, degrees_of_freedom, derive, scaled_difference, variance
 from analysis.moments import Moments
 
 CONFIDENCE = 0.95
@@ -37,13 +37,13 @@ class Figure:
         return function(self.value), np.minimum(*ends), np.maximum(*ends)
 
 
-def ratio(numerator: Jackknifed, denominator: Jackknifed, **curvature: np.ndarray) -> Figure:
+def ratio(numerator: Jackknifed, denominator: Jackknifed, **growth: np.ndarray | bool) -> Figure:
     """N / D with its Fieller interval; the value is NaN with the interval."""
     with np.errstate(divide="ignore", invalid="ignore"):
         value = numerator.value / denominator.value
     residual = scaled_difference(numerator, denominator, np.nan_to_num(value))
     quantile = t_quantile(0.5 + CONFIDENCE / 2, residual)
-    lower, upper = fieller.bounds(numerator, denominator, quantile, **curvature)
+    lower, upper = fieller.bounds(numerator, denominator, quantile, **growth)
     unresolved = np.isnan(lower)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(variance(residual)) / denominator.value
@@ -83,9 +83,18 @@ def norm_ratio_squared(moments: Moments) -> Figure:
 
 
 def one_minus_cosine(moments: Moments) -> Figure:
-    """1 - c (Eq. 8)."""
-    lengths = norm_product(moments)
-    return ratio(derive(np.subtract, lengths, moments.mixed), lengths)
+    """1 - c (Eq. 8); near 0 it is half the squared turn, and so is its growth of variance."""
+    return ratio(
+        missing_product(moments),
+        norm_product(moments),
+        numerator_curvature=0.5 * moments.bias_curvature,
+        denominator_curvature=moments.baseline_curvature,
+    )
+
+
+def missing_product(moments: Moments) -> Jackknifed:
+    """|mu0||mu_t| - <mu0, mu_t>, free of bias to order 1/n."""
+    return debiased(derive(np.subtract, norm_product(moments), moments.mixed))
 
 
 def norm_product(moments: Moments) -> Jackknifed:
@@ -104,14 +113,21 @@ def turn_squared(moments: Moments) -> Figure:
         with np.errstate(divide="ignore", invalid="ignore"):
             return treated - mixed**2 / baseline
 
-    return ratio(derive(across, moments.baseline, moments.mixed, moments.treated), moments.baseline)
+    return ratio(
+        debiased(derive(across, moments.baseline, moments.mixed, moments.treated)),
+        moments.baseline,
+        numerator_curvature=moments.bias_curvature,
+        denominator_curvature=moments.baseline_curvature,
+    )
 
 
 def noise_scale(moments: Moments) -> Figure:
     """S / |mu0|^2 of the baseline (Eq. 10)."""
-    return ratio(moments.noise_baseline, moments.baseline)
+    return ratio(moments.noise_baseline, moments.baseline, noise_numerator=True)
 
 
 def bias_per_noise(moments: Moments) -> Figure:
     """1 / N* = |bias|^2 / S_t (Eq. 11): its interval is bounded even where N* is infinite."""
-    return ratio(moments.bias, moments.noise_treated, numerator_curvature=moments.bias_curvature)
+    return ratio(
+        moments.bias, moments.noise_treated, numerator_curvature=moments.bias_curvature, noise_denominator=True
+    )

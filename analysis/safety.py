@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from analysis import estimate, forecast, moments, simultaneous, verdict
+from analysis import estimate, forecast, moments, simultaneous, trust, verdict
 from analysis.errors import UsageError
 from analysis.moments import Moments
 from analysis.schema import TOTAL
@@ -48,8 +48,8 @@ def assess(
 
     The last block is ``"total"``, the sum over blocks. Cells that are not done are left out, with a warning in
     ``attrs["warnings"]`` (JSON list). ``margin``: rho for ``relative``, 1 - cosine for ``angle``, samples (steps x
-    batch) for ``budget``, mean excess squared bias over |mu0|^2 for ``gap``. Raises UsageError for what the store cannot
-    answer.
+    batch) for ``budget``, mean excess squared bias over |mu0|^2 for ``gap``. Raises UsageError for what the store
+    cannot answer.
     """
     request = Request(baseline, population, rule, margin, control)
     _check(dataset, request)
@@ -63,12 +63,11 @@ def assess(
         warnings.append(f"sigma {listed} not done, left out")
     arms = [arm for arm in dataset["arm"].values.tolist() if arm != baseline]
     cells = [cell_moments(dataset, int(index), request, arms) for index in done]
+    warnings += trust.warnings(dataset, done, arms, population, rule)
     parts = [_cell(part, request, arms) for part in cells]
     lower, upper = simultaneous.relative_bias_bands(cells, population)
     for index, part in enumerate(parts):
         part["simultaneous_lower"], part["simultaneous_upper"] = lower[index], upper[index]
-    used = dataset["images_used"].values[done]
-    warnings += _trust(int(used.min()), dataset.sizes["draw"], request)
     return _labelled(dataset, done, arms, parts, request, warnings)
 
 
@@ -151,8 +150,7 @@ def _verdict(part: Moments, request: Request, arms: list[str]) -> dict[str, np.n
 
 
 def _question(part: Moments, request: Request, arms: list[str]) -> verdict.Question:
-    if request.rule == "gap":
-        assert request.control is not None
+    if request.control is not None:
         return verdict.gap(part, request.margin, arms.index(request.control))
     return verdict.RULES[request.rule](part, request.margin)
 
@@ -186,11 +184,6 @@ def _check(dataset: xr.Dataset, request: Request) -> None:
         raise UsageError(
             "population corpus needs gram_cross, which this store was written without; probe again with it"
         )
-
-
-def _trust(images: int, draws: int, request: Request) -> list[str]:
-    """Where calibration says that intervals and verdicts are not to be relied on."""
-    return []
 
 
 def _labelled(

@@ -21,20 +21,27 @@ LEVEL = 0.025
 SAFE, HARMFUL, UNRESOLVED = "safe", "harmful", "unresolved"
 
 
+Threshold = float | Float[np.ndarray, "*cells"]
+
+
 @dataclass(frozen=True)
 class Question:
     """Is N / D <= ``threshold``?
 
     The curvatures are the growths k_N, k_D of N's and D's sampling variances with their size; ``gram`` is the
     contrast's Gram matrix over images, which tells pairs of noise (None: the contrast is a plain mean over images).
+    ``noise_denominator``: D is a noise trace, whose standard deviation grows in proportion to it. ``spread``: squared
+    coefficient of variation of N, where N is a mean of one positive figure per image.
     """
 
     numerator: Jackknifed
     denominator: Jackknifed
-    threshold: float
+    threshold: Threshold
     numerator_curvature: Float[np.ndarray, "*cells"]
     denominator_curvature: Float[np.ndarray, "*cells"]
     gram: Float[np.ndarray, "*cells n n"] | None = None
+    noise_denominator: bool = False
+    spread: float | Float[np.ndarray, "*cells"] = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,27 +57,29 @@ class Verdict:
     variance_harmful: Float[np.ndarray, "*cells"]
 
 
-def relative(moments: Moments, margin: float) -> Question:
+def relative(moments: Moments, margin: Threshold) -> Question:
     """rho <= margin."""
-    gram = moments.bias_gram - margin**2 * moments.baseline_gram
+    gram = moments.bias_gram - np.asarray(margin)[..., None, None] ** 2 * moments.baseline_gram
     return Question(moments.bias, moments.baseline, margin**2, moments.bias_curvature, moments.baseline_curvature, gram)
 
 
-def angle(moments: Moments, margin: float) -> Question:
+def angle(moments: Moments, margin: Threshold) -> Question:
     """1 - cosine <= margin; near 0, 1 - cosine is half the squared turn, and so is its growth of variance."""
     lengths = estimate.norm_product(moments)
-    numerator = derive(np.subtract, lengths, moments.mixed)
-    gram = 0.5 * moments.bias_gram - margin * moments.baseline_gram
+    numerator = estimate.missing_product(moments)
+    gram = 0.5 * moments.bias_gram - np.asarray(margin)[..., None, None] * moments.baseline_gram
     return Question(numerator, lengths, margin, 0.5 * moments.bias_curvature, moments.baseline_curvature, gram)
 
 
-def budget(moments: Moments, margin: float) -> Question:
+def budget(moments: Moments, margin: Threshold) -> Question:
     """N* >= margin samples (steps x batch): |bias|^2 <= S_t / margin (Eq. 11)."""
     none = np.zeros_like(moments.bias_curvature)
-    return Question(moments.bias, moments.noise_treated, 1.0 / margin, moments.bias_curvature, none, moments.bias_gram)
+    return Question(
+        moments.bias, moments.noise_treated, 1.0 / margin, moments.bias_curvature, none, moments.bias_gram, True
+    )
 
 
-def gap(moments: Moments, margin: float, control: int) -> Question:
+def gap(moments: Moments, margin: Threshold, control: int) -> Question:
     """Mean over images of each image's squared bias, less the control arm's, <= margin |mu0|^2 (Eq. 12).
 
     ``control`` is its place among the treated arms, the last axis of the cells.
@@ -79,8 +88,31 @@ def gap(moments: Moments, margin: float, control: int) -> Question:
         raise ValueError("the rule gap needs two draws per image")
     own = moments.same_image
     base = Jackknifed(own.value[..., control, None], own.replicates[..., control, None, :, :])
-    excess = derive(np.subtract, own, base)
-    return Question(excess, moments.baseline, margin, moments.same_image_curvature, moments.baseline_curvature)
+    return per_image(derive(np.subtract, own, base), moments, margin)
+
+
+def per_image(excess: Jackknifed, moments: Moments, margin: Threshold) -> Question:
+    """Is ``excess``, a mean over images of squared biases, <= margin |mu0|^2?
+
+    Images differ, and the mean of a few skewed squares is too small more often than not, with too small a spread. For a
+    population of images their coefficient of variation at the margin is taken as observed, but between 1 and 2.
+    """
+    own = moments.same_image
+    assert own is not None
+    spread: np.ndarray = np.zeros_like(own.value)
+    if own.replicates.shape[-2] == 1:
+        n = own.replicates.shape[-1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            observed = np.where(own.value > 0.0, variance(own) / own.value**2, 0.0)
+        spread = np.clip(observed, 1.0 / n, 4.0 / n)
+    return Question(
+        excess,
+        moments.baseline,
+        margin,
+        moments.same_image_curvature,
+        moments.baseline_curvature,
+        spread=spread,
+    )
 
 
 RULES: dict[str, Callable[..., Question]] = {"relative": relative, "angle": angle, "gap": gap, "budget": budget}
@@ -91,8 +123,12 @@ def decide(question: Question, baseline: Jackknifed) -> Verdict:
     contrast = scaled_difference(question.numerator, question.denominator, question.threshold)
     plain = variance(contrast)
     below, above = np.maximum(-contrast.value, 0.0), np.maximum(contrast.value, 0.0)
-    safe = plain + question.numerator_curvature * below
+    safe = plain + question.numerator_curvature * below + question.spread * below**2
     harmful = plain + question.threshold * question.denominator_curvature * above
+    if question.noise_denominator:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at_margin = (question.numerator.value / question.denominator.value) ** 2 - question.threshold**2
+        harmful = harmful + np.where(above > 0.0, variance(question.denominator) * at_margin, 0.0)
     degrees = degrees_of_freedom(contrast)
     gate = one_sided_p(baseline.value, variance(baseline), degrees_of_freedom(baseline))
     p_safe = np.maximum(one_sided_p(-contrast.value, safe, degrees), gate)

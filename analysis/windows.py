@@ -3,9 +3,9 @@
     for window in windows(assess(dataset, margin=0.1), "raw"):
         print(window.arm, window.lo, window.hi)
 
-A window is a run of neighbouring grid points that are all safe; nothing is said between grid points. sigma = 1 is its own
-window: the input there is noise alone, and no neighbour vouches for it. The points are chosen by the data, so their p
-values are adjusted by Holm's procedure over the grid, per arm.
+A window is a run of neighbouring grid points that are all safe; nothing is said between grid points. sigma = 1 is its
+own window: the input there is noise alone, and no neighbour vouches for it. The points are chosen by the data, so their
+p values are adjusted by Holm's procedure over the grid, per arm.
 """
 
 from collections.abc import Iterator
@@ -42,9 +42,9 @@ def windows(
 ) -> list[Window]:
     """Windows of every arm, in the order of arms and sigma, at one metric (the first by default).
 
-    ``verdict`` is "safe" or "harmful". They are about the sum over blocks, or with ``every_block`` about each block: safe
-    in every block is an intersection-union test, whose p is the largest over blocks, uncorrected; harmful is not defined
-    there. ``level`` is one-sided and holds for all listed grid points of an arm together.
+    ``verdict`` is "safe" or "harmful". They are about the sum over blocks, or with ``every_block`` about each block:
+    safe in every block is an intersection-union test, whose p is the largest over blocks, uncorrected; harmful is not
+    defined there. ``level`` is one-sided and holds for all listed grid points of an arm together.
     """
     if verdict not in (SAFE, HARMFUL):
         raise UsageError(f"windows are of verdict safe or harmful, not {verdict!r}")
@@ -94,6 +94,6 @@ def _claim(assessed: xr.Dataset, arm: str, run: list[float], verdict: str, every
     attributes = assessed.attrs
     return (
         f"{arm} is {verdict}{where} {place} (rule {attributes['rule']}, margin {attributes['margin']:g}, population "
-        f"{attributes['population']}): with {100 * (1 - 2 * level):g} % confidence this holds at every listed grid sigma; "
-        "nothing is said between them"
+        f"{attributes['population']}): with {100 * (1 - 2 * level):g} % confidence this holds at every listed grid "
+        "sigma; nothing is said between them"
     )

@@ -21,11 +21,15 @@ def bounds(
     *,
     numerator_curvature: float | Float[np.ndarray, "*cells"] = 0.0,
     denominator_curvature: float | Float[np.ndarray, "*cells"] = 0.0,
+    noise_numerator: bool = False,
+    noise_denominator: bool = False,
 ) -> Bounds:
     """Lower and upper end of the set of ratios, both NaN where it is unbounded or D <= 0.
 
     ``quantile`` is t. With curvatures k_N, k_D the variance at theta is that of the jackknife plus k_N (theta D - N)
-    above the estimate and theta k_D (N - theta D) between zero and the estimate.
+    above the estimate and theta k_D (N - theta D) between zero and the estimate. ``noise_numerator`` and
+    ``noise_denominator`` say that N or D is itself a positive noise trace, whose standard deviation grows in
+    proportion: its variance is taken at the size that theta gives it, above and below the estimate respectively.
     """
     n, d = numerator.value, denominator.value
     squared = np.asarray(quantile) ** 2
@@ -34,15 +38,21 @@ def bounds(
     leading = d**2 - squared * d_variance
     linear = 2.0 * (n * d - squared * mixed)
     constant = n**2 - squared * n_variance
-    upper_shift = squared * numerator_curvature
-    _, upper = _roots(leading, linear + upper_shift * d, constant + upper_shift * n)
-    lower_shift = squared * denominator_curvature
-    plain, _ = _roots(leading, linear, constant)
-    curved, _ = _roots(leading + lower_shift * d, linear + lower_shift * n, constant)
-    lower = np.where(curved > 0.0, curved, plain)
     with np.errstate(divide="ignore", invalid="ignore"):
         estimate = n / d
-    bounded = (leading > 0.0) & (d > 0.0) & np.isfinite(n_variance) & np.isfinite(d_variance)
+        trace_variance = squared * n_variance * (1.0 / estimate**2) if noise_numerator else 0.0 * n
+        noise_variance = squared * d_variance * estimate**2 if noise_denominator else 0.0 * n
+    upper_shift = squared * numerator_curvature
+    upper_leading = leading - trace_variance
+    upper_constant = constant + squared * n_variance * noise_numerator
+    _, upper = _roots(upper_leading, linear + upper_shift * d, upper_constant + upper_shift * n)
+    lower_shift = squared * denominator_curvature
+    lower_leading = leading + squared * d_variance * noise_denominator
+    lower_constant = constant - noise_variance
+    plain, _ = _roots(lower_leading, linear, lower_constant)
+    curved, _ = _roots(lower_leading + lower_shift * d, linear + lower_shift * n, lower_constant)
+    lower = np.where(curved > 0.0, curved, plain)
+    bounded = (leading > 0.0) & (upper_leading > 0.0) & (d > 0.0) & np.isfinite(n_variance) & np.isfinite(d_variance)
     # Rounding must not push a bound past the estimate, which is in the set by definition.
     lower, upper = np.minimum(lower, estimate), np.maximum(upper, estimate)
     exact = _is_exact(numerator, denominator)

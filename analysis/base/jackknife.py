@@ -53,6 +53,16 @@ def deviations(figure: Jackknifed) -> Float[np.ndarray, "*cells stratum unit"]:
     return np.sqrt((units - 1) / units) * centred
 
 
+def debiased(figure: Jackknifed) -> Jackknifed:
+    """The figure less the jackknife's estimate of its bias of order 1/n; its deviations stay as they are.
+
+    For figures that are not linear in the moments: a squared gain, for one, is too large by its own variance.
+    """
+    units = figure.replicates.shape[-1]
+    bias = (units - 1) * (figure.replicates.mean(-1) - figure.value[..., None]).sum(-1)
+    return Jackknifed(figure.value - bias, figure.replicates - bias[..., None, None])
+
+
 def covariance(first: Jackknifed, second: Jackknifed) -> Float[np.ndarray, "*cells"]:
     """Stratified delete-one jackknife covariance of two figures."""
     return (deviations(first) * deviations(second)).sum((-2, -1))

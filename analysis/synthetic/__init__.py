@@ -7,7 +7,19 @@
 Every estimator is tested on these before it is trusted with a model (docs/method.md, section 5).
 """
 
-from analysis.synthetic.planted import DIRECTIONS, Planted, gradients, power_law
+from analysis.synthetic.from_store import spectrum
+from analysis.synthetic.planted import DIRECTIONS, Draws, Planted, power_law, sample
 from analysis.synthetic.probe_store import ARMS, SIGMAS, gram_arrays, store
 
-__all__ = ["ARMS", "DIRECTIONS", "SIGMAS", "Planted", "gradients", "gram_arrays", "power_law", "store"]
+__all__ = [
+    "ARMS",
+    "DIRECTIONS",
+    "SIGMAS",
+    "Draws",
+    "Planted",
+    "gram_arrays",
+    "power_law",
+    "sample",
+    "spectrum",
+    "store",
+]

@@ -9,7 +9,7 @@ B, W are independent with the planted covariance spectrum, c = ``correlation``, 
 and s_i is 1 (light tails) or log-normal with mean square 1 (heavy tails).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,7 +94,22 @@ def _bias(
     raise ValueError(f"direction {world.direction!r} is not one of {DIRECTIONS}")
 
 
-def gradients(
+@dataclass(frozen=True)
+class Draws:
+    """Sampled gradients with what is true of them.
+
+    ``mean`` is mu, ``bias`` beta of every treated arm, ``image_bias`` the bias of each image without draw noise,
+    ``scale`` s_i of every image.
+    """
+
+    gradients: Float[np.ndarray, "repeat arm image draw parameter"]
+    mean: Float[np.ndarray, "repeat parameter"]
+    bias: Float[np.ndarray, "repeat treated parameter"]
+    image_bias: Float[np.ndarray, "repeat treated image parameter"]
+    scale: Float[np.ndarray, "repeat image"]
+
+
+def sample(
     world: Planted,
     generator: np.random.Generator,
     *,
@@ -104,7 +119,7 @@ def gradients(
     fixed_corpus: bool = False,
     relative_biases: Sequence[float] | None = None,
     redraws: int = 0,
-) -> Float[np.ndarray, "repeat arm image draw parameter"]:
+) -> Draws:
     """Gradients of the baseline (arm 0), one arm per planted relative bias, then ``redraws`` arms; |mu| = 1.
 
     Without ``relative_biases`` there is one treated arm, of ``world.relative_bias``. A redraw has the
@@ -115,7 +130,8 @@ def gradients(
     """
     biases = (world.relative_bias,) if relative_biases is None else relative_biases
     scale = np.sqrt(world.noise_scale * world.spectrum / world.spectrum.sum())
-    mean = _mean(world, generator, repeats)[:, None, None]
+    direction = _mean(world, generator, repeats)
+    mean = direction[:, None, None]
     spread = np.exp(world.tail * generator.standard_normal((repeats, images, 1, 1)) - world.tail**2)
 
     def between() -> np.ndarray:
@@ -126,21 +142,17 @@ def gradients(
         shape = (repeats, images, draws, len(scale))
         return spread * scale * np.sqrt(1.0 - world.between) * generator.standard_normal(shape)
 
-    image_effect = between()
-    own = image_effect + within()
-    arms = [mean + own]
+    own, inside = between(), within()
+    arms = [mean + own + inside]
+    biases_drawn, image_biases = [np.zeros((repeats, 0, len(scale)))], [np.zeros((repeats, 0, images, len(scale)))]
     for relative_bias in biases:
-        disturbance = world.correlation * own + np.sqrt(1.0 - world.correlation**2) * (between() + within())
-        bias = relative_bias * _bias(world, generator, mean[:, 0, 0])[:, None, None]
-        arms.append(arms[0] + bias + world.difference * disturbance)
-    arms.extend(mean + image_effect + within() for _ in range(redraws))
-    return np.stack(arms, axis=1)
-
-
-def repeats_in_chunks(total: int, chunk: int, work: Callable[[int], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Run ``work(size)`` until ``total`` repeats are made, and join its arrays along their first axis."""
-    parts: list[dict[str, np.ndarray]] = []
-    sizes: Sequence[int] = [min(chunk, total - start) for start in range(0, total, chunk)]
-    for size in sizes:
-        parts.append(work(size))
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        bias = relative_bias * _bias(world, generator, direction)
+        fresh = np.sqrt(1.0 - world.correlation**2)
+        image_bias = bias[:, None, None] + world.difference * (world.correlation * own + fresh * between())
+        noise = world.difference * (world.correlation * inside + fresh * within())
+        arms.append(arms[0] + image_bias + noise)
+        biases_drawn.append(bias[:, None])
+        image_biases.append(image_bias[:, None, :, 0])
+    arms.extend(mean + own + within() for _ in range(redraws))
+    joined = np.concatenate(biases_drawn, 1), np.concatenate(image_biases, 1)
+    return Draws(np.stack(arms, 1), direction, *joined, spread[:, :, 0, 0])

@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from analysis.schema import template
-from analysis.synthetic.planted import Planted, gradients, power_law
+from analysis.synthetic.planted import Planted, power_law, sample
 
 ARMS = ("native", "redraw", "gain:1.05", "demote:56", "demote:48")
 SIGMAS = (0.3, 0.45, 0.6, 0.75, 0.9)
@@ -27,10 +27,14 @@ def gram_arrays(
     Float[np.ndarray, "*cells image arm draw arm"],
 ]:
     """``gram_image`` (Eq. 4), ``gram_draw`` (Eq. 5) and ``gram_cross`` (Eq. 5b) of per-sample gradients."""
+    *lead, arms, images, draws, parameters = samples.shape
     means = samples.mean(-2)
-    image = np.einsum("...aip,...bjp->...aibj", means, means, optimize=True)
-    draw = np.einsum("...aidp,...biep->...iadbe", samples, samples, optimize=True)
-    cross = np.einsum("...aidp,...bp->...iadb", samples, means.sum(-2), optimize=True)
+    rows = means.reshape(*lead, arms * images, parameters)
+    image = (rows @ rows.swapaxes(-1, -2)).reshape(*lead, arms, images, arms, images)
+    per_image = np.moveaxis(samples, -4, -3).reshape(*lead, images, arms * draws, parameters)
+    draw = (per_image @ per_image.swapaxes(-1, -2)).reshape(*lead, images, arms, draws, arms, draws)
+    sums = np.moveaxis(means.sum(-2), -1, -2)[..., None, :, :]
+    cross = (per_image @ sums).reshape(*lead, images, arms, draws, arms)
     return image, draw, cross
 
 
@@ -45,7 +49,7 @@ def _cell(
 ) -> Float[np.ndarray, "arm image draw parameter"]:
     """Gradients of every arm in one cell and block, all against one native arm."""
     planted = [arm for arm in arms if arm not in ("native", "redraw") and not arm.startswith("gain:")]
-    made = gradients(
+    made = sample(
         world,
         generator,
         repeats=1,
@@ -54,7 +58,7 @@ def _cell(
         fixed_corpus=fixed_corpus,
         relative_biases=[relative_bias.get(arm, 0.0) for arm in planted],
         redraws=1,
-    )[0]
+    ).gradients[0]
     by_name = dict(zip(["native", *planted, "redraw"], made, strict=True))
     gains = {arm: made[0] * float(arm.removeprefix("gain:")) for arm in arms if arm.startswith("gain:")}
     return np.stack([(by_name | gains)[arm] for arm in arms])

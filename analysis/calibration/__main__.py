@@ -1,0 +1,64 @@
+"""`python -m analysis.calibration [REPEATS]`: worst sizes and coverages over the full grid, as a table.
+
+The fourth spectrum is that of the store given by `--store`, or of a synthetic one.
+"""
+
+import argparse
+import sys
+
+import numpy as np
+import xarray as xr
+
+from analysis import synthetic
+from analysis.calibration.cases import Case, full_grid, power_laws
+from analysis.calibration.simulate import simulate
+
+Row = tuple[Case, dict[str, float]]
+
+
+def store_spectrum(path: str | None, parameters: int = 64) -> np.ndarray:
+    """Spectrum of a probe store, or of a synthetic store of 24 images."""
+    if path is None:
+        return synthetic.spectrum(synthetic.store(images=24, arms=("native",), sigmas=(0.6,)), parameters=parameters)
+    with xr.open_zarr(path, consolidated=False) as dataset:
+        return synthetic.spectrum(dataset, parameters=parameters)
+
+
+def table(rows: list[Row]) -> str:
+    """Worst case of every rate, per population and tail, as Markdown."""
+    lines = ["| rate | population | tails | worst | mean | worst case |", "|---|---|---|---|---|---|"]
+    names = sorted({name for _, rates in rows for name in rates if not name.startswith("unresolved")}, reverse=True)
+    for name in names:
+        for population in ("images", "corpus"):
+            for tails, heavy in (("light", False), ("heavy", True)):
+                held = [
+                    (rates[name], case.name)
+                    for case, rates in rows
+                    if name in rates
+                    and case.population == population
+                    and (case.tail > 0.0) == heavy
+                    and (case.relative_bias > 0.0 or name.startswith("coverage"))
+                ]
+                if held:
+                    worst, where = min(held) if name.startswith("coverage") else max(held)
+                    mean = np.mean([rate for rate, _ in held])
+                    lines.append(f"| {name} | {population} | {tails} | {worst:.3f} | {mean:.3f} | {where} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the grid, progress on standard error, the table on standard output."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.calibration")
+    parser.add_argument("repeats", type=int, nargs="?", default=4000)
+    parser.add_argument("--store", help="probe store to take the fourth spectrum from")
+    arguments = parser.parse_args()
+    cases = full_grid(power_laws() | {"store": store_spectrum(arguments.store)})
+    rows = []
+    for index, case in enumerate(cases):
+        rows.append((case, simulate(case, repeats=arguments.repeats, seed=index)))
+        print(f"\r{index + 1}/{len(cases)} {case.name:<80}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    print(table(rows))
+
+
+main()

@@ -1,0 +1,83 @@
+"""How often each verdict is false and each interval holds the truth, in one case."""
+
+import numpy as np
+from jaxtyping import Float
+
+from analysis import estimate, moments, verdict
+from analysis.calibration.cases import MARGIN, Case
+from analysis.synthetic import Draws, Planted, gram_arrays, sample
+
+CHUNK_BYTES = 50e6
+
+
+def simulate(case: Case, *, repeats: int, seed: int) -> dict[str, float]:
+    """Rates over ``repeats``: ``safe``, ``harmful``, and per figure ``coverage_*`` and ``unresolved_*``.
+
+    With rho at the margin the first two are the sizes of the verdicts. A figure whose interval is unresolved makes no
+    claim and counts as covered; how many are is told beside it.
+    """
+    generator = np.random.default_rng(seed)
+    world = case.world()
+    per_repeat = 8.0 * 2 * case.images * (case.draws * len(case.spectrum) + 2 * case.images)
+    chunk = max(1, int(CHUNK_BYTES / per_repeat))
+    parts = [_outcomes(case, world, generator, min(chunk, repeats - start)) for start in range(0, repeats, chunk)]
+    return {name: float(np.concatenate([part[name] for part in parts]).mean()) for name in parts[0]}
+
+
+def _outcomes(case: Case, world: Planted, generator: np.random.Generator, repeats: int) -> dict[str, np.ndarray]:
+    """What happened in each repeat, as booleans [repeat]."""
+    corpus = case.population == "corpus"
+    drawn = sample(world, generator, repeats=repeats, images=case.images, draws=case.draws, fixed_corpus=corpus)
+    image, draw, cross = gram_arrays(drawn.gradients)
+    places = {"baseline": 0, "arms": [1]}
+    measured = moments.corpus(image, draw, cross, **places) if corpus else moments.images(image, draw, **places)
+    out: dict[str, np.ndarray] = {}
+    for rule, question in _questions(case, world, drawn, measured).items():
+        decided = verdict.decide(question, measured.baseline)
+        for name in (verdict.SAFE, verdict.HARMFUL):
+            out[f"{name}_{rule}"] = decided.verdict[:, 0] == name
+    bias, mean = drawn.bias[:, 0], drawn.mean
+    treated = mean + bias
+    mixed, squared = (mean * treated).sum(-1), (treated**2).sum(-1)
+    truths = {
+        "relative_bias_squared": (bias**2).sum(-1),
+        "gain": mixed - 1.0,
+        "norm_ratio_squared": squared,
+        "one_minus_cosine": 1.0 - mixed / np.sqrt(squared),
+        "turn_squared": squared - mixed**2,
+        "noise_scale": _noise(case, world, drawn),
+    }
+    for name, truth in truths.items():
+        figure: estimate.Figure = getattr(estimate, name)(measured)
+        lower, upper = figure.lower[:, 0], figure.upper[:, 0]
+        unresolved = np.isnan(lower)
+        rounding = 1e-9 * np.abs(truth)
+        out[f"coverage_{name}"] = unresolved | ((lower <= truth + rounding) & (truth - rounding <= upper))
+        out[f"unresolved_{name}"] = unresolved
+    return out
+
+
+def _noise(case: Case, world: Planted, drawn: Draws) -> Float[np.ndarray, " repeat"]:
+    """True S of the baseline: of the population, or within these images."""
+    if case.population == "images":
+        return np.full(len(drawn.mean), world.noise_scale)
+    return world.noise_scale * (1.0 - world.between) * (drawn.scale**2).mean(-1)
+
+
+def _questions(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, verdict.Question]:
+    """Every rule's question, with the margin put where the truth is; ``relative`` keeps the margin ``MARGIN``."""
+    bias, treated = drawn.bias[:, :1], drawn.mean[:, None] + drawn.bias[:, :1]
+    cosine = (drawn.mean[:, None] * treated).sum(-1) / np.linalg.norm(treated, axis=-1)
+    grown = 1.0 + 2.0 * world.difference * world.correlation + world.difference**2
+    per_image = (drawn.image_bias**2).sum(-1).mean(-1)
+    noise = _noise(case, world, drawn)[:, None]
+    if case.population == "images":
+        between = world.difference**2 * world.between * world.noise_scale
+        per_image = np.full_like(per_image, case.relative_bias**2 + between)
+    questions = {"relative": verdict.relative(measured, MARGIN)}
+    if case.relative_bias > 0.0:
+        questions["angle"] = verdict.angle(measured, np.maximum(1.0 - cosine, 1e-12))
+        questions["budget"] = verdict.budget(measured, noise * grown / (bias**2).sum(-1))
+    if measured.same_image is not None:
+        questions["gap"] = verdict.per_image(measured.same_image, measured, per_image)
+    return questions
