@@ -56,7 +56,7 @@ def parse(text: str, arms: Sequence[str]) -> Gate:
         lo, hi = (float(end) for end in ends)
     except ValueError:
         raise UsageError(f"gate {text!r} is not of the form {FORM}") from None
-    if not at or not (0.0 < lo <= hi <= 1.0):
+    if not (at and arm) or not (0.0 < lo <= hi <= 1.0):
         raise UsageError(f"gate {text!r} is not of the form {FORM}")
     if arm not in arms:
         raise UsageError(f"gate {text!r} asks for arm {arm!r}; this store has {', '.join(arms)}")
@@ -86,7 +86,8 @@ def decide(
     harmful = cells["p_harmful"].fillna(1.0)
     if float(harmful.min()) * harmful.size < LEVEL:
         worst = cells["sigma"].values[int(harmful.min("block").argmin("sigma"))]
-        return Decision(gate, HARMFUL, sigmas, f"at sigma {worst:g}, after correction for {harmful.size} looks")
+        corrected = f", after correction for {harmful.size} looks" if harmful.size > 1 else ""
+        return Decision(gate, HARMFUL, sigmas, f"at sigma {worst:g}{corrected}")
     if len(done) < len(sigmas):
         return Decision(gate, UNRESOLVED, sigmas, f"{len(sigmas) - len(done)} of {len(sigmas)} sigmas are not done")
     safe = cells["p_safe"].fillna(1.0)

@@ -121,10 +121,10 @@ def block_figure(assessed: xr.Dataset) -> Figure:
         bar = figure.colorbar(mappable, ax=grid, label=r"relative bias $\rho$", fraction=0.04, aspect=30, extend="min")
         bar.outline.set_visible(False)
         if assessed.attrs["rule"] == "relative":
-            margin = assessed.attrs["margin"]
+            margin, largest = assessed.attrs["margin"], norm.vmax or 0.0
             bar.ax.axhline(margin, **MARGIN)
-            beyond = MaxNLocator(4).tick_values(margin, norm.vmax)
-            bar.set_ticks([0.0, margin / 2, margin, *beyond[(beyond > 1.4 * margin) & (beyond <= norm.vmax)]])
+            beyond = [tick for tick in MaxNLocator(4).tick_values(margin, largest) if 1.4 * margin < tick <= largest]
+            bar.set_ticks([0.0, margin / 2, margin, *beyond])
         figure.legend(handles=heat.legend(), loc="outside lower center", ncols=2, frameon=False)
         figure.suptitle(title(assessed), fontsize=8)
     return figure

@@ -19,7 +19,7 @@ from analysis.windows import Window
 WIDTH = 80
 COLOURS = {SAFE: "\033[32m", HARMFUL: "\033[31m", UNRESOLVED: "\033[33m"}
 PLAIN = "\033[0m"
-HEADER = "  sigma   relative bias  95 % interval     cosine  norm ratio  verdict     {more}"
+HEADER = "  sigma   relative bias  95 % interval    cosine  norm ratio  verdict     {more}"
 POPULATIONS = {
     "images": "images like these (chance lies in which images, and in their noise)",
     "corpus": "exactly this corpus (chance lies in the noise draws alone)",
@@ -83,7 +83,7 @@ def _table(answer: Answer, arm: str, colour: bool) -> str:
         needed = row["images_needed" if unit else "draws_needed"].item()
         lines.append(
             f"  {float(row['sigma']):<6g}  {_figure(signed_root(row['relative_bias_squared'].item()), 13, 3)}  "
-            f"{_interval(row):<16}  {_figure(row['cosine'].item(), 6, 4)}  "
+            f"{_interval(row):<15}  {_figure(row['cosine'].item(), 6, 4)}  "
             f"{_figure(row['norm_ratio'].item(), 10, 3)}  {painted}  {_figure(needed, 6, 0)}".rstrip()
         )
     return "\n".join(lines)

@@ -91,6 +91,16 @@ def write_cell(path: Path, sigma_index: int, arrays: Mapping[str, Any]) -> None:
         _synchronise_chunk(path, done, sigma_index)
 
 
+def write(path: Path, dataset: "xr.Dataset", provenance: Provenance) -> None:
+    """Make a store of a whole dataset: ``create``, then every cell that is done in it."""
+    schema.validate(dataset)
+    with lock(path):
+        create(path, dataset, provenance)
+        names = [name for name, array in dataset.data_vars.items() if "sigma" in array.dims and name != "done"]
+        for index in np.flatnonzero(dataset["done"].values).tolist():
+            write_cell(path, index, {str(name): dataset[name].isel(sigma=index).values for name in names})
+
+
 def missing(path: Path) -> list[int]:
     """Indices of the sigmas whose cells are not done. Raises UsageError if ``path`` is no probe store."""
     group = _open_group(path, "r")
