@@ -37,8 +37,8 @@ def test_up_is_zero_and_down_is_peft_s_distribution():
     assert all(not p.any() for p in ups)
     for p in downs:
         bound = p.shape[1] ** -0.5
-        assert float(p.abs().max()) <= bound
-        assert float(p.std()) == pytest.approx(bound / 3**0.5, rel=0.25)
+        assert float(p.detach().abs().max()) <= bound
+        assert float(p.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.25)
 
 
 def test_another_target_module_changes_no_other_modules_start():
@@ -72,7 +72,8 @@ def test_a_saved_adapter_comes_back_and_diffusers_reads_it_at_the_same_scale(tmp
     assert all(torch.equal(again[name], p) for name, p in parameters.items())
 
     theirs = tiny()
-    theirs.load_lora_adapter(tmp_path / "a.safetensors", prefix="transformer")
+    # Given a bare file and no weight_name, this diffusers method reads the weights but not their metadata.
+    theirs.load_lora_adapter(tmp_path, weight_name="a.safetensors", prefix="transformer")
     q = theirs.transformer_blocks[0].attn.to_q
     name = "transformer_blocks.0.attn.to_q.lora_A.default.weight"
     assert torch.equal(next(iter(q.lora_A.values())).weight, parameters[name])
