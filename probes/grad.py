@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from analysis.disk import naming_the_disk
 from analysis.errors import UsageError
 from analysis.provenance import Provenance, this_code
 from probes import grid as grids
@@ -137,8 +138,8 @@ def count_tokens(sweep: sweeps.Sweep, source: Source) -> np.ndarray:
 
 def make_room(settings: Settings, sweep: sweeps.Sweep, out: Path) -> Room:
     """Where a cell's gradients go; see ``probes.room``."""
-    if not out.parent.is_dir():
-        raise UsageError(f"--out {out}: no folder {out.parent}; make it first")
+    with naming_the_disk(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     coordinates = sum(p.size for p in sweep.point.parameters.values()) * len(sweep.metrics)
     room = plan_room(
         arms=len(sweep.arms),

@@ -5,10 +5,11 @@ to Grams, write. Cells are independent, so a killed sweep resumes with what is m
 the same bytes (but for ``seconds``).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,12 +20,23 @@ from probes.accumulate import Axes, Cell
 from probes.gradients import Gradients
 from probes.metrics import Metric, Point
 from probes.room import Room
-from train.arms import Arm
 from train.plan import Sample
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Array = np.ndarray
 #: (arm, sigma, samples) -> losses [B] and gradients by name [B, ...], in the samples' order.
-Measure = Callable[[Arm, float, Sequence[Sample]], Gradients]
+Measure = Callable[[Any, float, Sequence[Sample]], Gradients]
+
+
+class SweptArm(Protocol):
+    """What a sweep asks of an arm: its name, and what it does at a sigma. Arms with equal plans are measured once."""
+
+    @property
+    def text(self) -> str: ...
+
+    def plan(self, sigma: float) -> Hashable: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,7 @@ class Sweep:
     """
 
     measure: Measure
-    arms: tuple[Arm, ...]
+    arms: tuple[SweptArm, ...]
     sigmas: tuple[float, ...]
     images: tuple[str, ...]
     draws: int
@@ -61,15 +73,7 @@ def open_or_create(path: Path, sweep: Sweep, room: Room, provenance: Provenance,
     tokens: [arms, images]. Raises UsageError naming the setting where an existing store was made with others.
     """
     if not path.exists():
-        template = schema.template(
-            list(sweep.metrics),
-            sweep.sigmas,
-            sweep.blocks,
-            [arm.text for arm in sweep.arms],
-            sweep.images,
-            range(sweep.draws),
-            cross=room.cross,
-        )
+        template = empty(sweep, cross=room.cross)
         template["tokens"][...] = tokens
         store.create(path, template, provenance)
     else:
@@ -77,6 +81,14 @@ def open_or_create(path: Path, sweep: Sweep, room: Room, provenance: Provenance,
         if found:
             raise UsageError(f"{path} was made otherwise: {found[0]}; use the same settings, or another --out")
     return store.missing(path)
+
+
+def empty(sweep: Sweep, *, cross: bool) -> "xr.Dataset":
+    """The dataset of ``sweep`` with every label and no cell."""
+    arms = [arm.text for arm in sweep.arms]
+    return schema.template(
+        list(sweep.metrics), sweep.sigmas, sweep.blocks, arms, sweep.images, range(sweep.draws), cross=cross
+    )
 
 
 def run(path: Path, sweep: Sweep, room: Room, missing: Sequence[int], progress: Callable[[int], None]) -> None:
@@ -138,7 +150,7 @@ def by_block(sweep: Sweep, metric: Metric, gradients: Mapping[str, Array]) -> di
 
 
 def finite(
-    gradients: Gradients, arm: Arm, sigma: float, samples: Sequence[Sample], block_of: Callable[[str], str]
+    gradients: Gradients, arm: SweptArm, sigma: float, samples: Sequence[Sample], block_of: Callable[[str], str]
 ) -> None:
     """Raise UsageError naming arm, sigma, image and block of the first gradient that is not finite."""
     for name, values in gradients.by_name.items():
