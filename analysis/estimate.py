@@ -12,6 +12,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from analysis.base import fieller
+from analysis.base.fieller import Growth
 from analysis.base.jackknife import Jackknifed, debiased, degrees_of_freedom, derive, scaled_difference, variance
 from analysis.moments import Moments
 
@@ -37,13 +38,13 @@ class Figure:
         return function(self.value), np.minimum(*ends), np.maximum(*ends)
 
 
-def ratio(numerator: Jackknifed, denominator: Jackknifed, **growth: np.ndarray | bool) -> Figure:
+def ratio(numerator: Jackknifed, denominator: Jackknifed, growth: Growth = fieller.NONE) -> Figure:
     """N / D with its Fieller interval; the value is NaN with the interval."""
     with np.errstate(divide="ignore", invalid="ignore"):
         value = numerator.value / denominator.value
     residual = scaled_difference(numerator, denominator, np.nan_to_num(value))
     quantile = t_quantile(0.5 + CONFIDENCE / 2, residual)
-    lower, upper = fieller.bounds(numerator, denominator, quantile, **growth)
+    lower, upper = fieller.bounds(numerator, denominator, quantile, growth)
     unresolved = np.isnan(lower)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(variance(residual)) / denominator.value
@@ -67,8 +68,7 @@ def relative_bias_squared(moments: Moments) -> Figure:
     return ratio(
         moments.bias,
         moments.baseline,
-        numerator_curvature=moments.bias_curvature,
-        denominator_curvature=moments.baseline_curvature,
+        Growth(moments.bias_curvature, moments.baseline_curvature),
     )
 
 
@@ -87,8 +87,7 @@ def one_minus_cosine(moments: Moments) -> Figure:
     return ratio(
         missing_product(moments),
         norm_product(moments),
-        numerator_curvature=0.5 * moments.bias_curvature,
-        denominator_curvature=moments.baseline_curvature,
+        Growth(0.5 * moments.bias_curvature, moments.baseline_curvature),
     )
 
 
@@ -116,18 +115,15 @@ def turn_squared(moments: Moments) -> Figure:
     return ratio(
         debiased(derive(across, moments.baseline, moments.mixed, moments.treated)),
         moments.baseline,
-        numerator_curvature=moments.bias_curvature,
-        denominator_curvature=moments.baseline_curvature,
+        Growth(moments.bias_curvature, moments.baseline_curvature),
     )
 
 
 def noise_scale(moments: Moments) -> Figure:
     """S / |mu0|^2 of the baseline (Eq. 10)."""
-    return ratio(moments.noise_baseline, moments.baseline, noise_numerator=True)
+    return ratio(moments.noise_baseline, moments.baseline, Growth(noise_numerator=True))
 
 
 def bias_per_noise(moments: Moments) -> Figure:
     """1 / N* = |bias|^2 / S_t (Eq. 11): its interval is bounded even where N* is infinite."""
-    return ratio(
-        moments.bias, moments.noise_treated, numerator_curvature=moments.bias_curvature, noise_denominator=True
-    )
+    return ratio(moments.bias, moments.noise_treated, Growth(moments.bias_curvature, noise_denominator=True))

@@ -30,8 +30,7 @@ def relative_bias_bands(cells: Sequence[Moments], population: str) -> tuple[Band
             part.bias,
             part.baseline,
             critical,
-            numerator_curvature=part.bias_curvature,
-            denominator_curvature=part.baseline_curvature,
+            fieller.Growth(part.bias_curvature, part.baseline_curvature),
         )
         lower.append(ends[0])
         upper.append(ends[1])

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-FEW_DEGREES = 0.5
+FEWEST = 0.5
 """Effective over actual number of images below which per-image squares count as heavy-tailed."""
 
 
@@ -16,9 +16,9 @@ def warnings(dataset: xr.Dataset, done: np.ndarray, arms: list[str], population:
         if heavy:
             touched = " and the verdicts" if rule in ("budget", "gap") else ""
             out.append(
-                f"a few images hold most of the squared gradient at sigma {', '.join(heavy)}: noise scale and samples to "
-                f"notice{touched} are uncertain beyond their intervals there, and N* is more likely too small than too "
-                "large; probe more images"
+                f"a few images hold most of the squared gradient at sigma {', '.join(heavy)}: noise scale and samples "
+                f"to notice{touched} are uncertain beyond their intervals there, and N* is more likely too small "
+                "than too large; probe more images"
             )
     return out
 
@@ -34,7 +34,7 @@ def _is_heavy(dataset: xr.Dataset, index: int, arms: list[str]) -> bool:
     for arm in arms:
         place = names.index(arm)
         squares = np.diagonal(cell[:, :, place, :, place, :], axis1=-2, axis2=-1).mean(-1)
-        if (effective_number(squares) < FEW_DEGREES * squares.shape[-1]).any():
+        if (effective_number(squares) < FEWEST * squares.shape[-1]).any():
             return True
     return False
 

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from analysis import estimate
+from analysis.base.fieller import Growth
 from analysis.base.jackknife import Jackknifed, degrees_of_freedom, derive, scaled_difference, variance
 from analysis.moments import Moments
 
@@ -28,20 +29,15 @@ Threshold = float | Float[np.ndarray, "*cells"]
 class Question:
     """Is N / D <= ``threshold``?
 
-    The curvatures are the growths k_N, k_D of N's and D's sampling variances with their size; ``gram`` is the
-    contrast's Gram matrix over images, which tells pairs of noise (None: the contrast is a plain mean over images).
-    ``noise_denominator``: D is a noise trace, whose standard deviation grows in proportion to it. ``spread``: squared
-    coefficient of variation of N, where N is a mean of one positive figure per image.
+    ``growth`` is that of the sampling variances of N and D. ``gram`` is the contrast's Gram matrix over images, which
+    tells pairs of noise (None: the contrast is a plain mean over images).
     """
 
     numerator: Jackknifed
     denominator: Jackknifed
     threshold: Threshold
-    numerator_curvature: Float[np.ndarray, "*cells"]
-    denominator_curvature: Float[np.ndarray, "*cells"]
+    growth: Growth
     gram: Float[np.ndarray, "*cells n n"] | None = None
-    noise_denominator: bool = False
-    spread: float | Float[np.ndarray, "*cells"] = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,23 +56,21 @@ class Verdict:
 def relative(moments: Moments, margin: Threshold) -> Question:
     """rho <= margin."""
     gram = moments.bias_gram - np.asarray(margin)[..., None, None] ** 2 * moments.baseline_gram
-    return Question(moments.bias, moments.baseline, margin**2, moments.bias_curvature, moments.baseline_curvature, gram)
+    growth = Growth(moments.bias_curvature, moments.baseline_curvature)
+    return Question(moments.bias, moments.baseline, margin**2, growth, gram)
 
 
 def angle(moments: Moments, margin: Threshold) -> Question:
     """1 - cosine <= margin; near 0, 1 - cosine is half the squared turn, and so is its growth of variance."""
-    lengths = estimate.norm_product(moments)
-    numerator = estimate.missing_product(moments)
     gram = 0.5 * moments.bias_gram - np.asarray(margin)[..., None, None] * moments.baseline_gram
-    return Question(numerator, lengths, margin, 0.5 * moments.bias_curvature, moments.baseline_curvature, gram)
+    growth = Growth(0.5 * moments.bias_curvature, moments.baseline_curvature)
+    return Question(estimate.missing_product(moments), estimate.norm_product(moments), margin, growth, gram)
 
 
 def budget(moments: Moments, margin: Threshold) -> Question:
     """N* >= margin samples (steps x batch): |bias|^2 <= S_t / margin (Eq. 11)."""
-    none = np.zeros_like(moments.bias_curvature)
-    return Question(
-        moments.bias, moments.noise_treated, 1.0 / margin, moments.bias_curvature, none, moments.bias_gram, True
-    )
+    growth = Growth(moments.bias_curvature, noise_denominator=True)
+    return Question(moments.bias, moments.noise_treated, 1.0 / margin, growth, moments.bias_gram)
 
 
 def gap(moments: Moments, margin: Threshold, control: int) -> Question:
@@ -105,14 +99,8 @@ def per_image(excess: Jackknifed, moments: Moments, margin: Threshold) -> Questi
         with np.errstate(divide="ignore", invalid="ignore"):
             observed = np.where(own.value > 0.0, variance(own) / own.value**2, 0.0)
         spread = np.clip(observed, 1.0 / n, 4.0 / n)
-    return Question(
-        excess,
-        moments.baseline,
-        margin,
-        moments.same_image_curvature,
-        moments.baseline_curvature,
-        spread=spread,
-    )
+    growth = Growth(moments.same_image_curvature, moments.baseline_curvature, spread=spread)
+    return Question(excess, moments.baseline, margin, growth)
 
 
 RULES: dict[str, Callable[..., Question]] = {"relative": relative, "angle": angle, "gap": gap, "budget": budget}
@@ -121,14 +109,7 @@ RULES: dict[str, Callable[..., Question]] = {"relative": relative, "angle": angl
 def decide(question: Question, baseline: Jackknifed) -> Verdict:
     """Verdict of a question; nothing is said where the baseline's |mu0|^2 is itself not resolved from 0."""
     contrast = scaled_difference(question.numerator, question.denominator, question.threshold)
-    plain = variance(contrast)
-    below, above = np.maximum(-contrast.value, 0.0), np.maximum(contrast.value, 0.0)
-    safe = plain + question.numerator_curvature * below + question.spread * below**2
-    harmful = plain + question.threshold * question.denominator_curvature * above
-    if question.noise_denominator:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            at_margin = (question.numerator.value / question.denominator.value) ** 2 - question.threshold**2
-        harmful = harmful + np.where(above > 0.0, variance(question.denominator) * at_margin, 0.0)
+    safe, harmful = _variances(question, contrast)
     degrees = degrees_of_freedom(contrast)
     gate = one_sided_p(baseline.value, variance(baseline), degrees_of_freedom(baseline))
     p_safe = np.maximum(one_sided_p(-contrast.value, safe, degrees), gate)
@@ -136,6 +117,20 @@ def decide(question: Question, baseline: Jackknifed) -> Verdict:
     with np.errstate(invalid="ignore"):
         verdict = np.where(p_safe < LEVEL, SAFE, np.where(p_harmful < LEVEL, HARMFUL, UNRESOLVED))
     return Verdict(verdict, p_safe, p_harmful, contrast, degrees, safe, harmful)
+
+
+def _variances(question: Question, contrast: Jackknifed) -> tuple[np.ndarray, np.ndarray]:
+    """V_safe and V_harm: the contrast's variance if N (safe) or theta D (harmful) were as large as the other."""
+    growth, theta = question.growth, question.threshold
+    plain = variance(contrast)
+    below, above = np.maximum(-contrast.value, 0.0), np.maximum(contrast.value, 0.0)
+    safe = plain + growth.numerator * below + growth.spread * below**2
+    harmful = plain + theta * growth.denominator * above
+    if growth.noise_denominator:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at_margin = (question.numerator.value / question.denominator.value) ** 2 - theta**2
+        harmful = harmful + np.where(above > 0.0, variance(question.denominator) * at_margin, 0.0)
+    return safe, harmful
 
 
 def one_sided_p(

@@ -2,9 +2,11 @@
 
     theta is kept when (N - theta D)^2 <= t^2 Var(N - theta D)
 
-The variance may grow with the distance from the estimate (``curvature``, docs/method.md section 5), in the same way as
+The variance may grow with the distance from the estimate (``Growth``, docs/method.md section 5), in the same way as
 in a verdict, so that a bound and a verdict about it always agree. A set that is not an interval is unresolved: NaN.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -12,24 +14,36 @@ from jaxtyping import Bool, Float
 from analysis.base.jackknife import Jackknifed, covariance, scaled_difference, variance
 
 Bounds = tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]
+PerCell = float | Float[np.ndarray, "*cells"]
 
 
-def bounds(
-    numerator: Jackknifed,
-    denominator: Jackknifed,
-    quantile: float | Float[np.ndarray, "*cells"],
-    *,
-    numerator_curvature: float | Float[np.ndarray, "*cells"] = 0.0,
-    denominator_curvature: float | Float[np.ndarray, "*cells"] = 0.0,
-    noise_numerator: bool = False,
-    noise_denominator: bool = False,
-) -> Bounds:
+@dataclass(frozen=True)
+class Growth:
+    """How the sampling variances of N and D would grow if N or D were larger than estimated.
+
+    ``numerator``, ``denominator``              k_N, k_D: variance per unit of N or D
+    ``noise_numerator``, ``noise_denominator``  N or D is a positive noise trace: its spread is in proportion to it
+    ``spread``                                  N is a mean over images of positive figures: their squared coefficient
+                                                of variation over n, which adds its share of the squared distance
+    """
+
+    numerator: PerCell = 0.0
+    denominator: PerCell = 0.0
+    noise_numerator: bool = False
+    noise_denominator: bool = False
+    spread: PerCell = 0.0
+
+
+NONE = Growth()
+"""Variances as estimated."""
+
+
+def bounds(numerator: Jackknifed, denominator: Jackknifed, quantile: PerCell, growth: Growth = NONE) -> Bounds:
     """Lower and upper end of the set of ratios, both NaN where it is unbounded or D <= 0.
 
-    ``quantile`` is t. With curvatures k_N, k_D the variance at theta is that of the jackknife plus k_N (theta D - N)
-    above the estimate and theta k_D (N - theta D) between zero and the estimate. ``noise_numerator`` and
-    ``noise_denominator`` say that N or D is itself a positive noise trace, whose standard deviation grows in
-    proportion: its variance is taken at the size that theta gives it, above and below the estimate respectively.
+    ``quantile`` is t. The variance at theta is that of the jackknife plus k_N (theta D - N) above the estimate and
+    theta k_D (N - theta D) between zero and the estimate; that of a noise trace is taken at the size that theta gives
+    it, above (N) and below (D) the estimate. ``growth.spread`` is a verdict's alone.
     """
     n, d = numerator.value, denominator.value
     squared = np.asarray(quantile) ** 2
@@ -40,14 +54,14 @@ def bounds(
     constant = n**2 - squared * n_variance
     with np.errstate(divide="ignore", invalid="ignore"):
         estimate = n / d
-        trace_variance = squared * n_variance * (1.0 / estimate**2) if noise_numerator else 0.0 * n
-        noise_variance = squared * d_variance * estimate**2 if noise_denominator else 0.0 * n
-    upper_shift = squared * numerator_curvature
+        trace_variance = squared * n_variance * (1.0 / estimate**2) if growth.noise_numerator else 0.0 * n
+        noise_variance = squared * d_variance * estimate**2 if growth.noise_denominator else 0.0 * n
+    upper_shift = squared * growth.numerator
     upper_leading = leading - trace_variance
-    upper_constant = constant + squared * n_variance * noise_numerator
+    upper_constant = constant + squared * n_variance * growth.noise_numerator
     _, upper = _roots(upper_leading, linear + upper_shift * d, upper_constant + upper_shift * n)
-    lower_shift = squared * denominator_curvature
-    lower_leading = leading + squared * d_variance * noise_denominator
+    lower_shift = squared * growth.denominator
+    lower_leading = leading + squared * d_variance * growth.noise_denominator
     lower_constant = constant - noise_variance
     plain, _ = _roots(lower_leading, linear, lower_constant)
     curved, _ = _roots(lower_leading + lower_shift * d, linear + lower_shift * n, lower_constant)
