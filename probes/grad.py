@@ -59,7 +59,7 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     determinism.set_threads(settings.threads or torch.get_num_threads())
     determinism.strict()
     sweep, source, hashes = prepare(settings, sigmas.sigmas, arms)
-    tokens = count_tokens(sweep, source)
+    tokens = count_tokens(arms, sweep.images, source)
     room = make_room(settings, sweep, out)
     say(f"{sigmas}\narms: {', '.join(arm.text for arm in arms)}")
     if dry_run:
@@ -69,12 +69,16 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     with sweeps.store.lock(out):
         missing = sweeps.open_or_create(out, sweep, room, provenance, tokens)
         if missing:
-            check_repeats(sweep)
+            check_repeats(sweep, arms, settings.attention)
             per_cell = len(sweep.arms) * len(sweep.images) * sweep.draws
             with counting(per_cell * len(sigmas.sigmas), per_cell * (len(sigmas.sigmas) - len(missing))) as progress:
                 sweeps.run(out, sweep, room, missing, progress)
     finished = {"store": str(out), "cells": len(sigmas.sigmas), "computed": len(missing), "cross": room.cross}
-    print(json_text.dumps(finished) if json else f"{out}: {len(missing)} of {len(sigmas.sigmas)} cells computed now; complete")
+    print(
+        json_text.dumps(finished)
+        if json
+        else f"{out}: {len(missing)} of {len(sigmas.sigmas)} cells computed now; complete"
+    )
 
 
 def resolve_arms(texts: tuple[str, ...]) -> tuple[Arm, ...]:
@@ -100,7 +104,9 @@ def prepare(
     loaded = model.load(settings.model)
     latents = model.latents_of(loaded, settings.latents)
     if settings.images > len(latents.names):
-        raise UsageError(f"--images {settings.images}: the corpus has {len(latents.names)}; ask for fewer, or add pictures")
+        raise UsageError(
+            f"--images {settings.images}: the corpus has {len(latents.names)}; ask for fewer, or add pictures"
+        )
     parameters, lora, adapter_hash = model.adapter_of(loaded, settings.adapter, rank=settings.rank, seed=settings.seed)
     if adapter_hash == "fresh":
         say("warning: a fresh adapter has up = 0, so the gradient of down is zero; probe a warmed one (--adapter)")
@@ -126,11 +132,11 @@ def prepare(
     return sweep, source, {"model": loaded.digest(), "adapter": adapter_hash, "latents": latents.digest()}
 
 
-def count_tokens(sweep: sweeps.Sweep, source: Source) -> np.ndarray:
+def count_tokens(arms: tuple[Arm, ...], images: tuple[str, ...], source: Source) -> np.ndarray:
     """Image tokens of each arm and image where the arm is active: [arms, images]."""
-    tokens = np.zeros((len(sweep.arms), len(sweep.images)), np.int64)
-    for i, arm in enumerate(sweep.arms):
-        for j, image in enumerate(sweep.images):
+    tokens = np.zeros((len(arms), len(images)), np.int64)
+    for i, arm in enumerate(arms):
+        for j, image in enumerate(images):
             height, width = clean_latent(arm.plan(arm.hi), image, source).shape[-2:]
             tokens[i, j] = np.prod(grid(source.family, height, width))
     return tokens
@@ -155,13 +161,12 @@ def make_room(settings: Settings, sweep: sweeps.Sweep, out: Path) -> Room:
     return room
 
 
-def check_repeats(sweep: sweeps.Sweep) -> None:
+def check_repeats(sweep: sweeps.Sweep, arms: tuple[Arm, ...], attention: str) -> None:
     """The instrument's self-check: the first gradients of every arm twice, byte for byte."""
     samples = sweep.samples(sweep.images[:1])
     sigma = sweep.sigmas[0]
-    for arm in sweep.arms:
-        attention = arm.plan(sigma).attention or getattr(sweep.measure, "attention", None)
-        if attention == "racing":
+    for arm in arms:
+        if (arm.plan(sigma).attention or attention) == "racing":
             say(f"arm {arm.text}: racing attention repeats no gradient to the bit, as asked; the store will differ")
             continue
         determinism.check_repeatable(lambda arm=arm: sweep.measure(arm, sigma, samples).by_name)

@@ -1,12 +1,13 @@
 """Grids of noise levels, written as text and resolved once.
 
-    0.3:0.9                    13 points with both ends
-    0.3:0.9:5                  5 points
-    0.5,0.7,1                  a list
-    0.02:0.08:4,0.1:0.9:9      segments
+0.3:0.9                    13 points with both ends
+0.3:0.9:5                  5 points
+0.5,0.7,1                  a list
+0.02:0.08:4,0.1:0.9:9      segments
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from analysis.errors import UsageError
 
@@ -32,7 +33,7 @@ def parse(text: str) -> SigmaGrid:
     for sigma in sigmas:
         if not 0 < sigma <= 1:
             raise UsageError(f"sigma grid '{text}': sigma {sigma:g}; allowed: 0 < sigma <= 1")
-    for before, after in zip(sigmas, sigmas[1:], strict=False):
+    for before, after in pairwise(sigmas):
         if not before < after:
             raise UsageError(f"sigma grid '{text}': {after:g} follows {before:g}; sigma must increase strictly")
     return SigmaGrid(tuple(sigmas))

@@ -1,6 +1,6 @@
 """Gradients of the trainer's own step: an arm at one sigma, for a list of samples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ class StepGradients:
         with executed_as(plan, self.attention), self.source.family.stretched(self.transformer, steps.rope):
             return self.engine(Problem(self.objective, self.parameters), steps)
 
-    def objective(self, parameters, step: StepInput) -> Tensor:
+    def objective(self, parameters: Mapping[str, Tensor], step: StepInput) -> Tensor:
         """Eq. 3 for a batch of steps: loss per sample [B]."""
         family = self.source.family
         answer = functional(self.transformer, parameters, family.arguments(step))

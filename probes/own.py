@@ -1,27 +1,27 @@
 """Probe a module, loss and arm of your own: the Python entry.
 
-    import torch
-    from torch.func import functional_call
-    from analysis.safety import assess
-    from probes import probe
-    from train.crn import normal
+import torch
+from torch.func import functional_call
+from analysis.safety import assess
+from probes import probe
+from train.crn import normal
 
-    net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16))
-    data = {f"x{i}": normal((16,), seed=1, purpose="data", index=(i,)) for i in range(24)}
+net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16))
+data = {f"x{i}": normal((16,), seed=1, purpose="data", index=(i,)) for i in range(24)}
 
-    def loss(parameters, x0, noise, sigma):  # one sample -> one number
-        answer = functional_call(net, parameters, ((1 - sigma) * x0 + sigma * noise,))
-        return ((answer - (noise - x0)) ** 2).mean()
+def loss(parameters, x0, noise, sigma):  # one sample -> one number
+    answer = functional_call(net, parameters, ((1 - sigma) * x0 + sigma * noise,))
+    return ((answer - (noise - x0)) ** 2).mean()
 
-    def native(image, draw, sigma):  # what loss takes for one sample: the same draw in every arm
-        return data[image], normal((16,), seed=0, purpose="noise", index=(image, draw)), torch.tensor(sigma)
+def native(image, draw, sigma):  # what loss takes for one sample: the same draw in every arm
+    return data[image], normal((16,), seed=0, purpose="noise", index=(image, draw)), torch.tensor(sigma)
 
-    def halved(image, draw, sigma):
-        x0, noise, sigma = native(image, draw, sigma)
-        return x0 / 2, noise, sigma
+def halved(image, draw, sigma):
+    x0, noise, sigma = native(image, draw, sigma)
+    return x0 / 2, noise, sigma
 
-    dataset = probe(net, loss, {"native": native, "halved": halved}, list(data), draws=4, sigmas=[0.3, 0.6, 0.9])
-    print(assess(dataset, baseline="native", population="images", rule="relative", margin=0.2).verdict)
+dataset = probe(net, loss, {"native": native, "halved": halved}, list(data), draws=4, sigmas=[0.3, 0.6, 0.9])
+print(assess(dataset, baseline="native", population="images", rule="relative", margin=0.2).verdict)
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ def probe(
     block_of: Callable[[str], str] | None = None,
     chunk: int = 24,
 ) -> "xr.Dataset":
-    """Gram matrices of per-sample gradients of ``loss`` in ``module``'s trainable parameters, as a probe store holds them.
+    """Gram matrices of per-sample gradients of ``loss`` in ``module``'s trainable parameters, in the contract of a store.
 
     arms: the first is the baseline; block_of: parameter name -> block (default: the module that owns it).
     Samples whose inputs have equal shapes are differentiated together, ``chunk`` at a time. Raises UsageError

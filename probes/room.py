@@ -37,9 +37,7 @@ class Room:
             return np.memmap(file, dtype=np.float64, mode="r+", shape=shape)
 
 
-def plan_room(
-    *, arms: int, images: int, draws: int, group: int, coordinates: int, memory: int, folder: Path
-) -> Room:
+def plan_room(*, arms: int, images: int, draws: int, group: int, coordinates: int, memory: int, folder: Path) -> Room:
     """Decide where a cell goes. coordinates: per sample, over all blocks and metrics; memory: bound in bytes.
 
     Raises UsageError when not even the image means fit.

@@ -117,7 +117,7 @@ def cell(sweep: Sweep, room: Room, sigma: float, progress: Callable[[int], None]
                 cells[name].add(group, block, stacked.reshape(arms, len(group), draws, -1))
     found = [cells[name].arrays() for name in sweep.metrics]
     grams = {key: np.stack([arrays[key] for arrays in found]) for key in found[0]}
-    return {**grams, "loss": loss, "seconds": seconds, "images_used": np.int64(images)}
+    return {**grams, "loss": loss, "seconds": seconds, "images_used": np.array(images)}
 
 
 def measure_arms(

@@ -93,7 +93,9 @@ def read(path: Path) -> tuple[dict[str, Tensor], Lora]:
         raise UsageError(f"{path}: not a readable safetensors adapter ({error}); give one in diffusers' form") from None
     downs = [name for name in tensors if name.endswith(".lora_A.weight")]
     if not downs:
-        raise UsageError(f"{path}: no lora_A weights among its {len(tensors)} tensors; give an adapter in diffusers' form")
+        raise UsageError(
+            f"{path}: no lora_A weights among its {len(tensors)} tensors; give an adapter in diffusers' form"
+        )
     ranks = {tensors[name].shape[0] for name in downs}
     if len(ranks) > 1:
         raise UsageError(f"{path}: modules of ranks {sorted(ranks)}; an adapter of one rank is needed here")
@@ -113,6 +115,8 @@ def attach_file(transformer: nn.Module, path: Path) -> tuple[dict[str, nn.Parame
     for name, parameter in parameters.items():
         value = tensors[plain_name(name)]
         if value.shape != parameter.shape:
-            raise UsageError(f"{path}: {plain_name(name)} is {list(value.shape)}, this model takes {list(parameter.shape)}")
+            raise UsageError(
+                f"{path}: {plain_name(name)} is {list(value.shape)}, this model takes {list(parameter.shape)}"
+            )
         parameter.data = value.to(parameter.device, torch.float32)
     return parameters, lora

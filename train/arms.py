@@ -57,7 +57,9 @@ def parse(text: str) -> Arm:
     if not terms:
         raise UsageError(f"arm '{text}': no term; write native, or terms such as demote:56 joined by +")
     lo, hi = _window(text, window) if at else (0.0, 1.0)
-    arm = Arm(text.strip(), tuple(map(treatment, terms.split("+"))), lo, hi, _placement(text, placing) if slash else None)
+    arm = Arm(
+        text.strip(), tuple(map(treatment, terms.split("+"))), lo, hi, _placement(text, placing) if slash else None
+    )
     arm.plan(arm.hi)  # two terms that exclude each other are found now
     return arm
 

@@ -45,7 +45,9 @@ def load(model: str) -> Model:
     config = json.loads(config_file.read_text(encoding="utf-8"))
     family = family_class(config.get("_class_name", "unnamed"))
     if not (folder / PIXELS).is_file():
-        raise UsageError(f"model {model}: no {PIXELS} beside transformer/, and autoencoders are not read yet; give mini")
+        raise UsageError(
+            f"model {model}: no {PIXELS} beside transformer/, and autoencoders are not read yet; give mini"
+        )
     pixels = json.loads((folder / PIXELS).read_text(encoding="utf-8"))
     transformer = getattr(diffusers, family.transformer_class).from_pretrained(folder / "transformer")
     return Model(transformer.eval().float().requires_grad_(False), family(config, pixels["channels"]), folder, pixels)
@@ -58,7 +60,7 @@ def latents_of(model: Model, folder: Path | None) -> Latents:
 
 
 def adapter_of(model: Model, path: Path | None, *, rank: int, seed: int) -> tuple[dict[str, nn.Parameter], Lora, str]:
-    """The adapter of ``path``, else the model's own, else a fresh one: parameters, settings, and SHA-256 or ``fresh``."""
+    """The adapter of ``path``, else the model's own, else a fresh one: parameters, settings, SHA-256 or ``fresh``."""
     own = model.folder / "adapter" / "adapter.safetensors"
     file = path or (own if own.is_file() else None)
     if file is None:

@@ -7,7 +7,6 @@ trainer and the probe differentiate the very same function.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from train.rope import NATIVE, Rope

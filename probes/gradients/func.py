@@ -1,5 +1,6 @@
 """Per-sample gradients by ``torch.func``: vmap over the samples of grad of one sample's loss."""
 
+from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from probes.gradients.engine import Gradients, Problem
@@ -10,7 +11,10 @@ def func(problem: Problem, steps: StepInput) -> Gradients:
     """Gradients of every sample of ``steps`` in one vectorised pass. Memory grows with the batch."""
     names = tuple(steps.condition)
 
-    def loss(parameters, x_sigma, sigma, target, *condition):  # one sample, without a batch axis
+    def loss(
+        parameters: dict[str, Tensor], x_sigma: Tensor, sigma: Tensor, target: Tensor, *condition: Tensor
+    ) -> Tensor:
+        # One sample, without a batch axis.
         one = StepInput(
             x_sigma[None],
             sigma[None],

@@ -1,6 +1,5 @@
 """Both engines against each other, and the Grams of a sweep against backward passes written out here."""
 
-
 import numpy as np
 import pytest
 import torch
@@ -128,7 +127,9 @@ def test_arms_with_native_gradients_share_them(loaded):
 
 def test_jitter_is_small_seeded_and_different_for_every_sample(loaded):
     two = samples(loaded)[:2]
-    native, jittered, again = (measure(loaded)(parse(arm), SIGMA, two) for arm in ("native", "jitter:1e-3", "jitter:1e-3"))
+    native, jittered, again = (
+        measure(loaded)(parse(arm), SIGMA, two) for arm in ("native", "jitter:1e-3", "jitter:1e-3")
+    )
     name = max(native.by_name, key=lambda key: native.by_name[key].numel())
     relative = jittered.by_name[name] / native.by_name[name].double() - 1
     assert float(relative.std()) == pytest.approx(1e-3, rel=0.1)
@@ -149,7 +150,11 @@ def test_execution_and_positions_change_the_gradient_a_little(loaded, arm):
 
 def test_batches_hold_one_grid_and_keep_the_order(loaded):
     source = loaded[3]
-    steps = [step_input(parse(arm).plan(SIGMA), s, SIGMA, source) for s in samples(loaded)[:2] for arm in ("native", "demote:56")]
+    steps = [
+        step_input(parse(arm).plan(SIGMA), s, SIGMA, source)
+        for s in samples(loaded)[:2]
+        for arm in ("native", "demote:56")
+    ]
     assert list(batches(steps, 24)) == [[0, 2], [1, 3]]
     assert list(batches(steps, 1)) == [[0], [2], [1], [3]]
     joined = stacked([steps[0], steps[2]])

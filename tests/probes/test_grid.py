@@ -15,7 +15,21 @@ def test_a_range_is_thirteen_points_with_both_ends():
 def test_counts_lists_and_segments():
     assert parse("0.2:1:3").sigmas == (0.2, 0.6, 1.0)
     assert parse("0.5, 0.7,1").sigmas == (0.5, 0.7, 1.0)
-    assert parse("0.02:0.08:4,0.1:0.9:9").sigmas == (0.02, 0.04, 0.06, 0.08, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    assert parse("0.02:0.08:4,0.1:0.9:9").sigmas == (
+        0.02,
+        0.04,
+        0.06,
+        0.08,
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+    )
 
 
 def test_it_is_printed_as_resolved():

@@ -23,7 +23,11 @@ def test_the_documented_example_runs_and_answers(capsys):
     assert list(dataset.block.values) == ["0", "2"]
     assert dataset.done.all()
     assert "harmful" in capsys.readouterr().out
-    entry = float(dataset.gram_image.sum("block").sel(metric="raw", sigma=0.6, arm="native", image="x0", arm_2="halved", image_2="x1"))
+    entry = float(
+        dataset.gram_image.sum("block").sel(
+            metric="raw", sigma=0.6, arm="native", image="x0", arm_2="halved", image_2="x1"
+        )
+    )
     means = []
     for arm, image in ((names["native"], "x0"), (names["halved"], "x1")):
         rows = []

@@ -13,7 +13,13 @@ WORKING = 5 * 6 * 4 * 50_000 * 12
 
 def test_the_bound_decides_between_memory_and_scratch_files(tmp_path):
     roomy = plan_room(**SIZE, memory=GIB, folder=tmp_path)
-    assert (roomy.in_memory, roomy.cross, roomy.means, roomy.draws, roomy.working) == (True, True, MEANS, 4 * MEANS, WORKING)
+    assert (roomy.in_memory, roomy.cross, roomy.means, roomy.draws, roomy.working) == (
+        True,
+        True,
+        MEANS,
+        4 * MEANS,
+        WORKING,
+    )
     exact = MEANS * 5 + WORKING
     assert plan_room(**SIZE, memory=exact, folder=tmp_path).in_memory
     tight = plan_room(**SIZE, memory=exact - 1, folder=tmp_path)
@@ -29,7 +35,7 @@ def test_a_small_disk_costs_the_cross_gram_and_then_the_sweep(tmp_path, monkeypa
     assert (without.in_memory, without.cross) == (False, False)
     assert plan_room(**SIZE, memory=MEANS + WORKING, folder=tmp_path).in_memory
     disk_with(MEANS)
-    with pytest.raises(UsageError, match="image means take 0.0 GiB, more than --memory"):
+    with pytest.raises(UsageError, match=r"image means take 0\.0 GiB, more than --memory"):
         plan_room(**SIZE, memory=MEANS, folder=tmp_path)
 
 

@@ -97,7 +97,7 @@ class Flux:
         if rope.is_native:
             yield
             return
-        native = transformer.pos_embed
+        native: Any = transformer.pos_embed
         transformer.pos_embed = StretchedPositions(native.theta, tuple(native.axes_dim), rope)
         try:
             yield

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from analysis.errors import UsageError
+
 SHORT_SIDE = 800  # pixels: a larger photograph is shrunk to this first
 CROP_SIDE = 128  # pixels: the size every crop is kept at; tiers are resized from it
 SMALLEST, LARGEST = 128, 640  # pixels: side of the square that is cut out
@@ -37,10 +39,10 @@ class Photograph:
         if self.package in IN_WHEELS:
             spec = importlib.util.find_spec(IN_WHEELS[self.package])
             if spec is None or spec.origin is None:
-                raise FileNotFoundError(f"{self.name}: install {self.package}, whose wheel carries {self.path}")
+                raise UsageError(f"{self.name}: install {self.package}, whose wheel carries {self.path}")
             root = Path(spec.origin).parent.parent
         if not (root / self.path).is_file():
-            raise FileNotFoundError(f"{self.name}: {self.path} of the Debian package {self.package} is not below {root}")
+            raise UsageError(f"{self.name}: {self.path} of the Debian package {self.package} is not below {root}")
         picture = Image.open(root / self.path).convert("RGB")
         shrink = SHORT_SIDE / min(picture.size)
         if shrink < 1:
@@ -51,7 +53,7 @@ class Photograph:
 
 def photographs(split: str) -> list[Photograph]:
     """The photographs of ``split``: ``train`` or ``corpus``, in the order of the table."""
-    with open(Path(__file__).with_name("photographs.csv"), newline="", encoding="utf-8") as table:
+    with Path(__file__).with_name("photographs.csv").open(newline="", encoding="utf-8") as table:
         return [photograph for row in csv.DictReader(table) if (photograph := Photograph(**row)).split == split]
 
 

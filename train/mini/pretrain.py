@@ -1,17 +1,21 @@
 """The mini model's weights from scratch: a small Flux transformer learns photographs, pixel by pixel.
 
-One loop, seeds derived anew at each step, so a run that stopped goes on to the same bits
-(``train mini --out DIR``; MODEL_CARD.md shows what came out of it and how long it took).
+Every draw of a step is derived from (seed, step) alone, so a run that stopped goes on to the same bits
+(``train mini``; MODEL_CARD.md shows what came out of it and how long it took).
 """
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 from diffusers import FluxTransformer2DModel
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from analysis.atomic import replacing
+from analysis.errors import UsageError
 from train.crn import generator
 from train.families.flux import Flux
 from train.objective import StepInput, interpolate, squared_error, velocity_target
@@ -84,21 +88,63 @@ def loss_of(model: FluxTransformer2DModel, family: Flux, x0: Tensor, noise: Tens
     return squared_error(answer, step.target)
 
 
-def pretrain(pixels: dict[int, Tensor], recipe: Recipe) -> Iterator[tuple[int, float, float, dict[str, Tensor]]]:
-    """Yields (steps done, loss, seconds, averaged weights) after every step. pixels: uint8 [N, T, T, 3] by tier."""
+@dataclass
+class Training:
+    """The state of a run after ``step`` steps; ``averaged`` is the weight average that ships."""
+
+    model: FluxTransformer2DModel
+    optimizer: torch.optim.AdamW
+    averaged: dict[str, Tensor]
+    step: int = 0
+
+
+def begin(recipe: Recipe) -> Training:
+    """The state before the first step."""
     model = new_model(recipe.seed)
-    family = Flux(model.config, channels=3)
     averaged = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=recipe.betas, weight_decay=recipe.weight_decay)
-    started = time.monotonic()
-    for step in range(recipe.steps):
-        optimizer.param_groups[0]["lr"] = rate_of(step, recipe)
-        loss = loss_of(model, family, *batch_of(pixels, step, recipe)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
-        optimizer.step()
-        decay = min(recipe.average, (step + 1) / (step + 10))
-        for name, weight in model.state_dict().items():
-            averaged[name].lerp_(weight, 1 - decay)
-        yield step + 1, loss.item(), time.monotonic() - started, averaged
+    return Training(model, optimizer, averaged)
+
+
+def advance(training: Training, pixels: dict[int, Tensor], recipe: Recipe) -> float:
+    """One step; returns its loss. pixels: uint8 [N, T, T, 3] by tier."""
+    model, step = training.model, training.step
+    training.optimizer.param_groups[0]["lr"] = rate_of(step, recipe)
+    family = Flux(model.config, channels=3)
+    loss = loss_of(model, family, *batch_of(pixels, step, recipe)).mean()
+    training.optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+    training.optimizer.step()
+    decay = min(recipe.average, (step + 1) / (step + 10))
+    for name, weight in model.state_dict().items():
+        training.averaged[name].lerp_(weight, 1 - decay)
+    training.step += 1
+    return loss.item()
+
+
+def save(path: Path, training: Training, recipe: Recipe) -> None:
+    """Everything that ``restore`` needs, atomically."""
+    named = dict(training.model.named_parameters())
+    tensors = {f"weight.{name}": weight for name, weight in training.model.state_dict().items()}
+    tensors |= {f"averaged.{name}": weight for name, weight in training.averaged.items()}
+    for moment in ("exp_avg", "exp_avg_sq", "step"):
+        tensors |= {f"{moment}.{name}": training.optimizer.state[p][moment] for name, p in named.items()}
+    with replacing(path) as partial:
+        save_file(tensors, partial, {"step": str(training.step), "recipe": json.dumps(asdict(recipe))})
+
+
+def restore(path: Path, recipe: Recipe) -> Training:
+    """The state that ``save`` wrote. UsageError if it was written under another recipe."""
+    with safe_open(path, framework="pt") as file:
+        about = file.metadata()
+    if json.loads(about["recipe"]) != json.loads(json.dumps(asdict(recipe))):
+        raise UsageError(f"{path}: of another recipe, {about['recipe']}; use that one, or another folder")
+    tensors = load_file(path)
+    training = begin(recipe)
+    training.step = int(about["step"])
+    training.model.load_state_dict({name: tensors[f"weight.{name}"] for name in training.averaged})
+    training.averaged = {name: tensors[f"averaged.{name}"] for name in training.averaged}
+    for name, p in training.model.named_parameters():
+        training.optimizer.state[p] = {m: tensors[f"{m}.{name}"] for m in ("step", "exp_avg", "exp_avg_sq")}
+    return training

@@ -15,7 +15,7 @@ def tier(term: str, argument: str | None) -> Tier:
     try:
         if argument is not None and "/" in argument:
             fraction = Fraction(argument)
-            if 0 < fraction:
+            if fraction > 0:
                 return Tier(None, fraction.numerator, fraction.denominator)
         side = int(argument or "")
     except (ValueError, ZeroDivisionError):
