@@ -77,7 +77,7 @@ def probe(
     block_of: Callable[[str], str] | None = None,
     chunk: int = 24,
 ) -> "xr.Dataset":
-    """Gram matrices of per-sample gradients of ``loss`` in ``module``'s trainable parameters, in the contract of a store.
+    """Gram matrices of per-sample gradients of ``loss`` in ``module``'s trainable parameters, as a store holds them.
 
     arms: the first is the baseline; block_of: parameter name -> block (default: the module that owns it).
     Samples whose inputs have equal shapes are differentiated together, ``chunk`` at a time. Raises UsageError

@@ -247,10 +247,7 @@ def killed_and_resumed(out: Path, kills: int, rng: np.random.Generator, argument
         process.send_signal(signal.SIGKILL)
         process.communicate()
         if out.exists():
-            chunks = {path.parent.name for path in out.glob("loss/c/*/*")} | {
-                path.name for path in out.glob("loss/c/*")
-            }
-            inside += len(chunks) > len(list(out.glob("done/c/*")))
+            inside += len(list(out.glob("gram_draw/c.*"))) > len(list(out.glob("done/c.*")))
     finished = started(out, *arguments)
     _, err = finished.communicate(timeout=600)
     assert finished.returncode == 0, err
