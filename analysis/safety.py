@@ -62,10 +62,14 @@ def assess(
         listed = ", ".join(f"{value:g}" for value in dataset["sigma"].values[missing])
         warnings.append(f"sigma {listed} not done, left out")
     arms = [arm for arm in dataset["arm"].values.tolist() if arm != baseline]
-    cells = [cell_moments(dataset, int(index), request, arms) for index in done]
+    curve = simultaneous.Curve(population, int(dataset["images_used"].values[done].max()))
+    parts = []
+    for index in done:
+        part = cell_moments(dataset, int(index), request, arms)
+        parts.append(_cell(part, request, arms))
+        curve.add(part)
     warnings += trust.warnings(dataset, done, arms, population, rule)
-    parts = [_cell(part, request, arms) for part in cells]
-    lower, upper = simultaneous.relative_bias_bands(cells, population)
+    lower, upper = curve.bands()
     for index, part in enumerate(parts):
         part["simultaneous_lower"], part["simultaneous_upper"] = lower[index], upper[index]
     return _labelled(dataset, done, arms, parts, request, warnings)

@@ -1,0 +1,30 @@
+"""Simultaneous bands hold for the whole grid at once, in both populations."""
+
+import numpy as np
+import pytest
+
+from analysis import moments, simultaneous
+from analysis.synthetic import Planted, gram_arrays, power_law, sample
+
+REPEATS, POINTS, RHO = 300, 6, 0.2
+
+
+@pytest.mark.parametrize(("population", "images", "draws"), [("images", 8, 1), ("images", 24, 1), ("corpus", 6, 4)])
+def test_the_whole_curve_lies_in_its_band(population: str, images: int, draws: int) -> None:
+    generator = np.random.default_rng(0)
+    world = Planted(power_law(2.0, 24), noise_scale=0.2, difference=0.2, relative_bias=RHO, direction="leading")
+    curve = simultaneous.Curve(population, images)
+    for _ in range(POINTS):
+        fixed = population == "corpus"
+        drawn = sample(world, generator, repeats=REPEATS, images=images, draws=draws, fixed_corpus=fixed)
+        image, draw, cross = gram_arrays(drawn.gradients)
+        if fixed:
+            curve.add(moments.corpus(image, draw, cross, baseline=0, arms=[1]))
+        else:
+            curve.add(moments.images(image, draw, baseline=0, arms=[1]))
+    lower, upper = curve.bands()
+    unresolved = np.isnan(lower)
+    held = (unresolved | ((lower <= RHO**2) & (upper >= RHO**2))).all(0).mean()
+    # Three standard errors of 95 % over the repeats below it.
+    assert held > 0.95 - 3 * np.sqrt(0.95 * 0.05 / REPEATS)
+    assert unresolved.mean() < 0.1
