@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import forecast
-from analysis.safety import assess
-from analysis.synthetic import Planted, power_law, store
+from analysis import forecast, moments, verdict
+from analysis.synthetic import Planted, gram_arrays, power_law, sample
 
 
 def test_units_needed_is_the_first_number_that_settles() -> None:
@@ -32,13 +31,28 @@ def test_pair_variance_is_the_variance_of_noise_alone_twice() -> None:
     assert forecast.pair_variance(gram).mean() == pytest.approx(2.0 * truth, rel=0.3)
 
 
-def test_the_forecast_number_of_images_settles_about_half_of_the_verdicts() -> None:
-    world = Planted(power_law(1.0, 40), noise_scale=2.0, difference=0.3)
-    settings = {"arms": ("native", "demote:56"), "sigmas": tuple(np.linspace(0.1, 0.9, 24)), "blocks": ("a",)}
-    few = assess(store(images=8, draws=2, world=world, **settings), margin=0.2)
-    unresolved = few["images_needed"].sel(block="total").values
-    typical = int(np.nanmedian(unresolved))
-    assert 8 < typical < 100
-    many = assess(store(images=typical, draws=2, world=world, seed=1, **settings), margin=0.2)
-    share = (many["verdict"].sel(block="total") == "safe").values.mean()
-    assert 0.35 < share < 0.95
+def decided(world: Planted, images: int, seed: int) -> tuple[np.ndarray, verdict.Verdict]:
+    """(images needed, verdicts) of 400 repeats at margin 0.2; images needed is at least ``images``."""
+    drawn = sample(world, np.random.default_rng(seed), repeats=400, images=images)
+    image, draw, _ = gram_arrays(drawn.gradients)
+    part = moments.images(image, draw, baseline=0, arms=[1])
+    question = verdict.relative(part, 0.2)
+    made = verdict.decide(question, part.baseline)
+    spread = np.where(made.contrast.value < 0.0, made.variance_safe, made.variance_harmful)
+    assert question.gram is not None
+    pairs = forecast.pair_variance(question.gram)
+    return forecast.units_needed(made.contrast.value, spread, pairs, made.degrees, images), made
+
+
+@pytest.mark.parametrize(
+    ("rho", "difference", "expected"), [(0.0, 0.5, "safe"), (0.1, 0.3, "safe"), (0.4, 0.6, "harmful")]
+)
+def test_the_forecast_number_of_images_settles_about_half_of_the_verdicts(
+    rho: float, difference: float, expected: str
+) -> None:
+    world = Planted(power_law(1.0, 40), noise_scale=2.0, difference=difference, relative_bias=rho)
+    needed, few = decided(world, 8, seed=0)
+    typical = int(np.nanmedian(needed))
+    assert (few.verdict == expected).mean() < 0.2
+    assert 0.35 < (decided(world, typical, seed=1)[1].verdict == expected).mean() < 0.65
+    assert (decided(world, int(typical / 1.5), seed=1)[1].verdict == expected).mean() < 0.25
