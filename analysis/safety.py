@@ -1,9 +1,9 @@
 """Is a treatment safe at this noise level? Every figure and verdict of a probe store, as one labelled dataset.
 
-    assessed = assess(dataset, margin=0.1)
+    assessed = assess(dataset, margin=0.2)
     assessed.verdict.sel(arm="demote:56", block="total")
 
-The variables are those of docs/method.md, sections 4 and 5; NaN is unresolved.
+The variables are those of docs/method.md, sections 5 and 6; NaN is unresolved.
 """
 
 import json
@@ -41,7 +41,7 @@ def assess(
     baseline: str = "native",
     population: str = "images",
     rule: str = "relative",
-    margin: float = 0.1,
+    margin: float = 0.2,
     control: str | None = None,
 ) -> xr.Dataset:
     """Figures and verdicts [metric, sigma, block, arm] of every arm against ``baseline``.

@@ -1,4 +1,4 @@
-"""Where calibration says that a figure is not to be relied on (docs/method.md, section 5)."""
+"""Where calibration says that a figure is not to be relied on (docs/method.md, section 6)."""
 
 import numpy as np
 import xarray as xr

@@ -1,4 +1,4 @@
-"""Three-valued verdicts: safe, harmful, or unresolved (docs/method.md, section 5).
+"""Three-valued verdicts: safe, harmful, or unresolved (docs/method.md, section 6).
 
 A rule asks whether N / D <= theta for two moments. The verdict tests T = N - theta D on either side at 2.5 %.
 Where N is estimated too small by chance, so is its variance, and a plain test is too eager to say safe; so the variance

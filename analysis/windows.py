@@ -1,6 +1,6 @@
 """Windows of sigma in which an arm is safe, with a claim that holds for all of them at once.
 
-    for window in windows(assess(dataset, margin=0.1), "raw"):
+    for window in windows(assess(dataset, margin=0.2), "raw"):
         print(window.arm, window.lo, window.hi)
 
 A window is a run of neighbouring grid points that are all safe; nothing is said between grid points. sigma = 1 is its

@@ -1,7 +1,7 @@
 """Metrics: linear maps from per-sample gradients to the coordinates whose dot products are compared.
 
 ``raw`` takes the gradient as it is. ``weight`` is the step in weight space of LoRA modules,
-d(dW) = s (dB A + B dA), in rank-space coordinates (Eq. 6 of docs/method.md): no out x in matrix is
+d(dW) = s (dB A + B dA), in rank-space coordinates (Eq. 6w of docs/method.md): no out x in matrix is
 ever formed.
 """
 

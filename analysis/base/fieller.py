@@ -2,7 +2,7 @@
 
     theta is kept when (N - theta D)^2 <= t^2 Var(N - theta D)
 
-The variance may grow with the distance from the estimate (``Growth``, docs/method.md section 5), in the same way as
+The variance may grow with the distance from the estimate (``Growth``, docs/method.md section 6), in the same way as
 in a verdict, so that a bound and a verdict about it always agree. A set that is not an interval is unresolved: NaN.
 """
 

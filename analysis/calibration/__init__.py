@@ -5,7 +5,7 @@
 
 The planted bias sits exactly at the margin, where either verdict is false as often as it ever is. How noisy the
 gradients are is set by two signal-to-noise ratios, since false verdicts are rare where all is clear and where nothing
-is. `python -m analysis.calibration` prints the table of docs/method.md, section 5.
+is. `python -m analysis.calibration` prints the table of docs/method.md, section 6.
 """
 
 from analysis.calibration.cases import HEAVY, MARGIN, RESOLUTIONS, Case, full_grid, grid, power_laws

@@ -4,7 +4,7 @@
 
     data = synthetic.store(images=12, relative_bias={"demote:56": 0.2})
 
-Every estimator is tested on these before it is trusted with a model (docs/method.md, section 5).
+Every estimator is tested on these before it is trusted with a model (docs/method.md, section 6).
 """
 
 from analysis.synthetic.from_store import spectrum

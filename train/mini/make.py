@@ -22,7 +22,7 @@ from train.mini.photographs import crops
 from train.mini.pretrain import TIERS, Recipe, Training, advance, begin, latent, new_model, restore, save
 from train.mini.sample import sampled, sheet
 from train.mini.warm import Warming, warm
-from train.mini.wiener import BASES, fit
+from train.mini.wiener import BASES, fit, write
 
 CROPS = 12_000  # for training
 FITTED = 6_000  # of them, for the linear yardstick
@@ -99,6 +99,7 @@ def document(
 ) -> None:
     """Losses against the linear yardstick, samples, and the card."""
     filters = {basis: fit(latent(training_pixels[:FITTED]), basis) for basis in BASES}
+    write(filters["cosine"], out / "wiener.safetensors")
     held_out = torch.from_numpy(crops("corpus", HELD_OUT, TIERS[:1], seed=recipe.seed + 1, unpacked=unpacked)[TIERS[0]])
     shipped = FluxTransformer2DModel.from_pretrained(out / "transformer").eval()
     found: dict[int, list[Loss]] = {}

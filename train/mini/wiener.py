@@ -10,10 +10,13 @@ learned no more about photographs than their power spectrum.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from analysis.atomic import replacing
 from train.coupling import cosine_transform
 
 
@@ -55,6 +58,20 @@ def fit(x0: Tensor, basis: str) -> Wiener:
     mean = torch.as_tensor(total) / count
     covariance = torch.as_tensor(second) / count - mean[..., :, None] * mean[..., None, :].conj()
     return Wiener(axis, mean, covariance)
+
+
+def write(wiener: Wiener, path: Path) -> None:
+    """Keep a filter of the cosine basis, as float32."""
+    with replacing(path) as partial:
+        tensors = {"mean": wiener.mean.float(), "covariance": wiener.covariance.float()}
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial)
+
+
+def read(path: Path) -> Wiener:
+    """The filter that ``write`` kept."""
+    kept = load_file(path)
+    mean, covariance = kept["mean"].double(), kept["covariance"].double()
+    return Wiener(cosine_transform(mean.shape[0]), mean, covariance)
 
 
 def coefficients(x: Tensor, axis: Tensor) -> Tensor:

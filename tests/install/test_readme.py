@@ -1,0 +1,57 @@
+"""What the README tells a newcomer to type, typed: its commands and its Python, on a sweep made small."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+SMALL = ["--images", "4", "--draws", "2", "--sigma-grid", "0.5,0.9"]
+
+
+def blocks(language):
+    """The fenced blocks of ``language``."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def commands():
+    """Every line of a plain block that calls one of the three commands, without its comment."""
+    lines = [line.partition("#")[0].strip() for block in blocks("") for line in block.splitlines()]
+    return [shlex.split(line) for line in lines if line.split()[:1] in (["probes"], ["train"], ["analysis"])]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("newcomer")
+
+
+def test_the_commands_run_in_the_order_they_stand(folder, monkeypatch, capsys):
+    from importlib import import_module
+
+    from analysis.entry import exit_code
+
+    monkeypatch.chdir(folder)
+    assert len(commands()) >= 5
+    for name, *arguments in commands():
+        small = SMALL if name == "probes" else []
+        if name == "probes" and "--out" not in arguments:
+            small = [*small, "--out", f"other{len(list(folder.iterdir()))}.zarr"]
+        code = exit_code(import_module(f"{name}.cli").app, [*arguments, *small], name=name)
+        assert code == 0, (name, arguments, capsys.readouterr().err)
+    assert (folder / "demo" / "probe-safety.png").stat().st_size > 10_000
+    assert (folder / "demo" / "probe-blocks.png").stat().st_size > 10_000
+
+
+def test_the_python_runs_on_what_the_commands_made(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    (code,) = blocks("python")
+    exec(code, {})
+    assert "demote:56" in capsys.readouterr().out
+
+
+def test_every_file_the_readme_points_to_is_there():
+    root = Path(__file__).parents[2]
+    targets = [target for target in re.findall(r"\]\(([^)]+)\)", README) if "://" not in target]
+    assert targets
+    assert [target for target in targets if not (root / target).exists()] == []
