@@ -10,8 +10,11 @@ from scipy import stats
 
 
 def multinomial_weights(generator: np.random.Generator, resamples: int, n: int) -> Float[np.ndarray, "resample n"]:
-    """How often each of n units is drawn in each resample of n."""
-    return generator.multinomial(n, np.full(n, 1.0 / n), size=resamples).astype(np.float64)
+    """How often each of n units is drawn in each resample of n; one of a single unit has no pair and is drawn anew."""
+    weights = generator.multinomial(n, np.full(n, 1.0 / n), size=resamples)
+    while n > 1 and (alone := weights.max(-1) == n).any():
+        weights[alone] = generator.multinomial(n, np.full(n, 1.0 / n), size=int(alone.sum()))
+    return weights.astype(np.float64)
 
 
 def resampled_u(

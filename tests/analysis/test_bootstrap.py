@@ -54,3 +54,10 @@ def test_simultaneous_quantile_of_independent_points_is_sidak_and_of_equal_point
 def test_student_from_normal_keeps_the_tail() -> None:
     t = bootstrap.student_from_normal(np.array(1.96), np.array(7.0))
     assert stats.t.sf(t, 7) == pytest.approx(stats.norm.sf(1.96))
+
+
+def test_every_resample_of_few_units_holds_a_pair() -> None:
+    weights = bootstrap.multinomial_weights(np.random.default_rng(0), 2000, 2)
+    assert (weights == 1.0).all()
+    gram = np.array([[5.0, 3.0], [3.0, 7.0]])
+    assert bootstrap.resampled_u(gram, weights) == pytest.approx(3.0)

@@ -65,7 +65,7 @@ def test_the_store_holds_what_was_asked_and_how_it_was_made(reference):
     assert dataset.done.all()
     assert set(dataset.data_vars) >= {"gram_image", "gram_draw", "gram_cross", "loss", "seconds"}
     assert {"engine": "func", "chunk": 4, "attention": "sdpa", "seed": 0}.items() <= provenance.settings.items()
-    assert provenance.environment["threads"] == 1
+    assert provenance.environment["switch threads"] == 1
     assert set(provenance.hashes) == {"model", "adapter", "latents"}
 
 

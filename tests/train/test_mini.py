@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from analysis.errors import UsageError
 from train import model
 from train.mini import pretrain
-from train.mini.evaluate import losses
+from train.mini.evaluate import linear_losses, losses
 from train.mini.photographs import crops, photographs
 from train.mini.pretrain import TIERS, Recipe, advance, begin, latent, rate_of, restore, save
 from train.mini.wiener import BASES, fit, read
@@ -49,8 +49,8 @@ def test_the_corpus_is_of_free_photographs_that_were_not_trained_on():
 def test_on_held_out_crops_it_beats_the_best_linear_predictor_at_every_sigma(mini, tmp_path):
     """On new crops of the held-out photographs; the filter is that of the training crops."""
     pixels = torch.from_numpy(crops("corpus", 64, (64,), seed=7, unpacked=tmp_path)[64])
-    found = losses(mini.transformer, pixels, {"cosine": read(model.MINI / "wiener.safetensors")}, SIGMAS, seed=7)
-    for loss in found:
+    linear = linear_losses({"cosine": read(model.MINI / "wiener.safetensors")}, pixels, SIGMAS, seed=7)
+    for loss in losses(mini.transformer, pixels, linear, seed=7):
         assert loss.difference + 2 * loss.standard_error < 0, loss
 
 

@@ -1,5 +1,6 @@
 """Losses of the mini model and of its linear yardstick on the same crops, noise and sigma."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,30 +27,35 @@ class Loss:
     standard_error: float
 
 
-def losses(
-    model: FluxTransformer2DModel, pixels: Tensor, filters: dict[str, Wiener], sigmas: list[float], *, seed: int
-) -> list[Loss]:
-    """``model`` and each filter on crops ``pixels`` (uint8 [N, S, S, 3]), one noise draw a crop and sigma."""
-    family = Flux(model.config, channels=3)
+def noise_for(pixels: Tensor, sigma: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Clean latents and noise [N, 3, S, S] of uint8 crops [N, S, S, 3] at one sigma."""
     x0 = latent(pixels)
+    return x0, normal(x0.shape, seed=seed, purpose="mini evaluate", index=(f"{sigma:.6f}",))
+
+
+def linear_losses(
+    filters: dict[str, Wiener], pixels: Tensor, sigmas: Sequence[float], *, seed: int
+) -> dict[float, dict[str, Tensor]]:
+    """Losses [N] of each filter on crops, by sigma: the yardstick, which no model changes."""
+    return {
+        sigma: {name: _filter_loss(wiener, *noise_for(pixels, sigma, seed), sigma) for name, wiener in filters.items()}
+        for sigma in sigmas
+    }
+
+
+def losses(
+    model: FluxTransformer2DModel, pixels: Tensor, linear: dict[float, dict[str, Tensor]], *, seed: int
+) -> list[Loss]:
+    """``model`` beside ``linear`` on the same crops (uint8 [N, S, S, 3]), noise and sigma."""
+    family = Flux(model.config, channels=3)
     rows = []
-    for sigma in sigmas:
-        noise = normal(x0.shape, seed=seed, purpose="mini evaluate", index=(f"{sigma:.6f}",))
-        of_model = torch.cat(
-            [_model_loss(model, family, *part, sigma) for part in zip(x0.split(BATCH), noise.split(BATCH), strict=True)]
-        )
-        of_filters = {name: _filter_loss(wiener, x0, noise, sigma) for name, wiener in filters.items()}
-        best = min(of_filters.values(), key=lambda loss: float(loss.mean()))
-        gap = of_model.double() - best
-        rows.append(
-            Loss(
-                sigma,
-                float(of_model.mean()),
-                {name: float(loss.mean()) for name, loss in of_filters.items()},
-                float(gap.mean()),
-                float(gap.std() / len(gap) ** 0.5),
-            )
-        )
+    for sigma, by_basis in linear.items():
+        x0, noise = noise_for(pixels, sigma, seed)
+        parts = zip(x0.split(BATCH), noise.split(BATCH), strict=True)
+        of_model = torch.cat([_model_loss(model, family, *part, sigma) for part in parts]).double()
+        means = {name: float(loss.mean()) for name, loss in by_basis.items()}
+        gap = of_model - by_basis[min(means, key=lambda name: means[name])]
+        rows.append(Loss(sigma, float(of_model.mean()), means, float(gap.mean()), float(gap.std() / len(gap) ** 0.5)))
     return rows
 
 

@@ -17,7 +17,7 @@ from analysis.atomic import replacing
 from train import model as models
 from train.mini import card
 from train.mini.corpus import cut
-from train.mini.evaluate import Loss, losses
+from train.mini.evaluate import Loss, linear_losses, losses
 from train.mini.photographs import crops
 from train.mini.pretrain import TIERS, Recipe, Training, advance, begin, latent, new_model, restore, save
 from train.mini.sample import sampled, sheet
@@ -101,13 +101,14 @@ def document(
     filters = {basis: fit(latent(training_pixels[:FITTED]), basis) for basis in BASES}
     write(filters["cosine"], out / "wiener.safetensors")
     held_out = torch.from_numpy(crops("corpus", HELD_OUT, TIERS[:1], seed=recipe.seed + 1, unpacked=unpacked)[TIERS[0]])
+    linear = linear_losses(filters, held_out, SIGMAS, seed=recipe.seed)
     shipped = FluxTransformer2DModel.from_pretrained(out / "transformer").eval()
     found: dict[int, list[Loss]] = {}
     rows = []
     for steps in (*SNAPSHOTS, recipe.steps):
         model = new_model(recipe.seed)
         model.load_state_dict(load_file(work / f"averaged_{steps}.safetensors"))
-        found[steps] = losses(model.eval(), held_out, filters, list(SIGMAS), seed=recipe.seed)
+        found[steps] = losses(model.eval(), held_out, linear, seed=recipe.seed)
         rows.append(sampled(model, 10, TIERS[0], seed=recipe.seed))
     sheet(rows).save(out / "samples.png", optimize=True)
     marks = [step for step in (*SNAPSHOTS, recipe.steps) if step >= 200]
@@ -122,7 +123,7 @@ def document(
         "warm_first": sum(warmed[:25]) / 25,
         "warm_last": sum(warmed[-25:]) / 25,
     }
-    final = losses(shipped, held_out, filters, list(SIGMAS), seed=recipe.seed)
+    final = losses(shipped, held_out, linear, seed=recipe.seed)
     card.written(out, recipe=recipe, warming=warming, facts=facts, final=final, earlier=found)
 
 

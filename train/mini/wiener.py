@@ -19,20 +19,14 @@ from torch import Tensor
 from analysis.atomic import replacing
 from train.coupling import cosine_transform
 
-
-def fourier_transform(side: int) -> Tensor:
-    """Orthonormal DFT of one axis: [side, side], complex128."""
-    return torch.fft.fft(torch.eye(side, dtype=torch.float64), norm="ortho")
-
-
-BASES = {"cosine": cosine_transform, "fourier": fourier_transform}
+BASES = ("cosine", "fourier")
 
 
 @dataclass(frozen=True)
 class Wiener:
-    """axis: transform of one axis [S, S]; mean: [S, S, 3]; covariance: [S, S, 3, 3]; in float64 or complex128."""
+    """basis: of BASES; mean: [S, S, 3]; covariance: [S, S, 3, 3]; float64 (cosine) or complex128 (fourier)."""
 
-    axis: Tensor
+    basis: str
     mean: Tensor
     covariance: Tensor
 
@@ -41,23 +35,24 @@ class Wiener:
         eye = torch.eye(3, dtype=self.covariance.dtype)
         of_x = (1 - sigma) ** 2 * self.covariance + sigma**2 * eye
         gain = (sigma * eye - (1 - sigma) * self.covariance) @ torch.linalg.inv(of_x)
-        centred = coefficients(x_sigma, self.axis) - (1 - sigma) * self.mean
-        predicted = torch.einsum("hwij,bhwj->bhwi", gain, centred) - self.mean
-        back = self.axis.conj().T @ predicted.movedim(-1, 1) @ self.axis.conj()
-        return back.real if back.is_complex() else back
+        centred = coefficients(x_sigma, self.basis) - (1 - sigma) * self.mean
+        predicted = (torch.einsum("hwij,bhwj->bhwi", gain, centred) - self.mean).movedim(-1, 1)
+        if self.basis == "fourier":
+            return torch.fft.ifft2(predicted, norm="ortho").real
+        axis = cosine_transform(x_sigma.shape[-1])
+        return axis.T @ predicted @ axis
 
 
 def fit(x0: Tensor, basis: str) -> Wiener:
     """The filter of clean crops [N, 3, S, S] in the basis ``cosine`` or ``fourier``."""
-    axis = BASES[basis](x0.shape[-1])
     count, total, second = len(x0), 0, 0
     for part in x0.split(500):
-        c = coefficients(part, axis)
+        c = coefficients(part, basis)
         total = total + c.sum(0)
         second = second + torch.einsum("bhwi,bhwj->hwij", c, c.conj())
     mean = torch.as_tensor(total) / count
     covariance = torch.as_tensor(second) / count - mean[..., :, None] * mean[..., None, :].conj()
-    return Wiener(axis, mean, covariance)
+    return Wiener(basis, mean, covariance)
 
 
 def write(wiener: Wiener, path: Path) -> None:
@@ -71,9 +66,12 @@ def read(path: Path) -> Wiener:
     """The filter that ``write`` kept."""
     kept = load_file(path)
     mean, covariance = kept["mean"].double(), kept["covariance"].double()
-    return Wiener(cosine_transform(mean.shape[0]), mean, covariance)
+    return Wiener("cosine", mean, covariance)
 
 
-def coefficients(x: Tensor, axis: Tensor) -> Tensor:
-    """[B, 3, S, S] -> [B, S, S, 3] in the basis of ``axis``."""
-    return (axis @ x.to(axis.dtype) @ axis.T).movedim(1, -1)
+def coefficients(x: Tensor, basis: str) -> Tensor:
+    """[B, 3, S, S] -> orthonormal coefficients [B, S, S, 3], float64 or complex128."""
+    if basis == "fourier":
+        return torch.fft.fft2(x.double(), norm="ortho").movedim(1, -1)
+    axis = cosine_transform(x.shape[-1])
+    return (axis @ x.double() @ axis.T).movedim(1, -1)
