@@ -15,7 +15,7 @@ HEAD = """# The mini model
 A Flux-shaped transformer of {parameters:,} parameters on pixels (patches of 4 x 4, tiers of {tiers}
 pixels, values scaled to [-2, 2]), pretrained on {training} photographs, with a rank-{rank} LoRA warmed
 on the shipped corpus of {crops} crops of {corpus} other photographs. It is small enough to probe on two CPU
-cores, and it has learned pictures: below, what it samples after {snapshots} and {steps} training steps
+cores, and it has learned pictures: below, what it samples after {snapshots} training steps
 (rows, same noise), and how its loss compares with the best linear predictor.
 
 ![samples](samples.png)
