@@ -26,6 +26,7 @@ from probes.progress import counting
 from probes.room import GIB, Room, plan_room
 from train import determinism, model
 from train.arms import NATIVE_ARM, Arm, parse
+from train.attention.backend import backend_named
 from train.environment import environment
 from train.families import block_of, blocks, grid
 from train.step import Source, clean_latent, step_input
@@ -101,6 +102,7 @@ def prepare(
     """Load everything the sweep needs; all input errors come from here, before any gradient."""
     metrics = {name: metric(name) for name in dict.fromkeys(settings.metrics)}
     run_engine = engine(settings.engine)
+    backend_named(settings.attention)
     loaded = model.load(settings.model)
     latents = model.latents_of(loaded, settings.latents)
     if settings.images > len(latents.names):

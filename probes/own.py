@@ -1,27 +1,29 @@
 """Probe a module, loss and arm of your own: the Python entry.
 
-import torch
-from torch.func import functional_call
-from analysis.safety import assess
-from probes import probe
-from train.crn import normal
+A worked example, which the tests run as it stands:
 
-net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16))
-data = {f"x{i}": normal((16,), seed=1, purpose="data", index=(i,)) for i in range(24)}
+    import torch
+    from torch.func import functional_call
+    from analysis.safety import assess
+    from probes import probe
+    from train.crn import normal
 
-def loss(parameters, x0, noise, sigma):  # one sample -> one number
-    answer = functional_call(net, parameters, ((1 - sigma) * x0 + sigma * noise,))
-    return ((answer - (noise - x0)) ** 2).mean()
+    net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16))
+    data = {f"x{i}": normal((16,), seed=1, purpose="data", index=(i,)) for i in range(24)}
 
-def native(image, draw, sigma):  # what loss takes for one sample: the same draw in every arm
-    return data[image], normal((16,), seed=0, purpose="noise", index=(image, draw)), torch.tensor(sigma)
+    def loss(parameters, x0, noise, sigma):  # one sample -> one number
+        answer = functional_call(net, parameters, ((1 - sigma) * x0 + sigma * noise,))
+        return ((answer - (noise - x0)) ** 2).mean()
 
-def halved(image, draw, sigma):
-    x0, noise, sigma = native(image, draw, sigma)
-    return x0 / 2, noise, sigma
+    def native(image, draw, sigma):  # what loss takes for one sample: the same draw in every arm
+        return data[image], normal((16,), seed=0, purpose="noise", index=(image, draw)), torch.tensor(sigma)
 
-dataset = probe(net, loss, {"native": native, "halved": halved}, list(data), draws=4, sigmas=[0.3, 0.6, 0.9])
-print(assess(dataset, baseline="native", population="images", rule="relative", margin=0.2).verdict)
+    def halved(image, draw, sigma):
+        x0, noise, sigma = native(image, draw, sigma)
+        return x0 / 2, noise, sigma
+
+    dataset = probe(net, loss, {"native": native, "halved": halved}, list(data), draws=4, sigmas=[0.3, 0.6, 0.9])
+    print(assess(dataset, baseline="native", population="images", rule="relative", margin=0.2).verdict)
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,6 +5,7 @@ must not pay for torch. No module of this project either: the shape checks wrap 
 """
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -16,6 +17,15 @@ os.environ["MPLBACKEND"] = "Agg"
 # Derandomised, so that a red test is red again; no deadline, because machines differ and are shared.
 hypothesis.settings.register_profile("sigma-probes", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("sigma-probes")
+
+
+@pytest.fixture(scope="module")
+def determinism_put_back() -> Iterator[None]:
+    """For modules that run a command in this process: its switches are put back after the module."""
+    from train.determinism import strict_within
+
+    with strict_within():
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("determinism_put_back")
+
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 SMALL = ["--images", "4", "--draws", "2", "--sigma-grid", "0.5,0.9"]
 

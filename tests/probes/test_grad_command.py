@@ -19,6 +19,8 @@ from probes.cli import app
 from train import model
 from train.adapter import attach_file, save
 
+pytestmark = pytest.mark.usefixtures("determinism_put_back")
+
 SMALL = ["--sigma-grid", "0.5,0.9", "--images", "2", "--draws", "2", "--chunk", "4", "--threads", "1"]
 RUN = [*SMALL, "--arm", "demote:48", "--arm", "redraw"]
 OWN_ADAPTER = model.MINI / "adapter" / "adapter.safetensors"

@@ -9,6 +9,8 @@ from analysis.entry import exit_code
 from analysis.safety import assess
 from probes.cli import DEFAULT_ARMS, app
 
+pytestmark = pytest.mark.usefixtures("determinism_put_back")
+
 
 def swept(path, *arguments):
     """The store of ``probes grad`` with ``arguments``, read."""

@@ -13,7 +13,7 @@ from probes import probe
 
 
 def example():
-    return textwrap.dedent(re.search(r"\n\n(    import torch\n.*)\Z", probes.own.__doc__, re.DOTALL)[1])
+    return textwrap.dedent(re.search(r"\n\n( *import torch\n.*)\Z", probes.own.__doc__, re.DOTALL)[1])
 
 
 def test_the_documented_example_runs_and_answers(capsys):
