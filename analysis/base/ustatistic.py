@@ -1,4 +1,4 @@
-"""The two U-statistics of DESIGN: over images like these, and over the draws of exactly this corpus.
+"""The two U-statistics of docs/method.md, section 5: over images like these, and over the draws of exactly this corpus.
 
 Both estimate the inner product of two mean gradients without the squares of single samples, which hold noise and
 not signal, and both come with every delete-one replicate from sums of rows, in one pass.

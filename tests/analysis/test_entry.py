@@ -1,4 +1,4 @@
-"""However a command ends, it is one line on standard error and the code that DESIGN promises."""
+"""However a command ends, it is one line on standard error and the promised code."""
 
 import os
 import subprocess

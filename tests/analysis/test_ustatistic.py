@@ -19,7 +19,7 @@ def double_loop(gram: np.ndarray) -> float:
 
 
 def corpus_loop(first: np.ndarray, second: np.ndarray) -> float:
-    """The corpus estimator of DESIGN from two ragged lists of gradients, image by image, draw by draw."""
+    """The corpus estimator from two ragged lists of gradients, image by image, draw by draw."""
     n = len(first)
     total = 0.0
     for i in range(n):
