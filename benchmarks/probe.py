@@ -18,13 +18,12 @@ import torch
 
 from probes.cli import DEFAULT_ARMS
 from probes.grad import Settings, prepare, resolve_arms
-from probes.measure import stacked
 from probes.room import Room
 from probes.sweep import Sweep, cell
 from train import determinism
 from train.arms import NATIVE_ARM
-from train.objective import squared_error
-from train.step import Source, step_input
+from train.batch import stacked
+from train.step import Source, step_input, step_loss
 
 SIGMA = 0.6
 BATCHES = (4, 8, 12, 24, 48)
@@ -41,13 +40,11 @@ def seconds(call: Callable[[], object]) -> float:
 def plain_passes(sweep: Sweep, source: Source, batch: int) -> None:
     """Forward and backward of every native sample, in batches, for the gradient of the mean loss."""
     transformer = sweep.measure.transformer  # pyright: ignore[reportFunctionMemberAccess]
-    family = source.family
     trainable = [p for name, p in transformer.named_parameters() if name in sweep.point.parameters]
     steps = [step_input(NATIVE_ARM.plan(SIGMA), s, SIGMA, source) for s in sweep.samples(sweep.images)]
     for start in range(0, len(steps), batch):
         given = stacked(steps[start : start + batch])
-        answer = family.velocity(transformer(**family.arguments(given)), *given.x_sigma.shape[-2:])
-        torch.autograd.grad(squared_error(answer, given.target).mean(), trainable)
+        torch.autograd.grad(step_loss(transformer, source.family, given).mean(), trainable)
 
 
 def gradients_alone(sweep: Sweep) -> None:

@@ -1,9 +1,8 @@
 """Gradients of the trainer's own step: an arm at one sigma, for a list of samples."""
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +10,11 @@ from torch import Tensor, nn
 from probes.gradients import Engine, Gradients, Problem
 from probes.gradients.engine import functional
 from train.arms import Arm
-from train.attention import routed
-from train.objective import StepInput, squared_error
+from train.batch import batches, stacked
+from train.execution import executed_as
+from train.objective import StepInput
 from train.plan import Plan, Sample
-from train.step import Source, step_input
-
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+from train.step import Source, step_input, step_loss
 
 
 @dataclass(frozen=True)
@@ -53,42 +51,4 @@ class StepGradients:
 
     def objective(self, parameters: Mapping[str, Tensor], step: StepInput) -> Tensor:
         """Eq. 3 for a batch of steps: loss per sample [B]."""
-        family = self.source.family
-        answer = functional(self.transformer, parameters, family.arguments(step))
-        return squared_error(family.velocity(answer, *step.x_sigma.shape[-2:]), step.target)
-
-
-@contextmanager
-def executed_as(plan: Plan, attention: str) -> Iterator[None]:
-    """The precision and the attention kernel of ``plan``, else those of the run."""
-    backend = plan.attention or attention
-    with ExitStack() as stack:
-        stack.enter_context(routed(backend, deterministic=backend != "racing"))
-        if plan.dtype is not None:
-            stack.enter_context(torch.autocast("cpu", DTYPES[plan.dtype], enabled=plan.dtype != "fp32"))
-            stack.enter_context(warnings.catch_warnings())
-            # Norms keep float32 weights under autocast, which costs torch a fused kernel and changes no number.
-            warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
-        yield
-
-
-def batches(steps: Sequence[StepInput], chunk: int) -> Iterator[list[int]]:
-    """Indices of ``steps`` in batches of one grid and rope, at most ``chunk`` long."""
-    alike: dict[object, list[int]] = {}
-    for i, step in enumerate(steps):
-        alike.setdefault((step.x_sigma.shape, step.rope), []).append(i)
-    for indices in alike.values():
-        for start in range(0, len(indices), chunk):
-            yield indices[start : start + chunk]
-
-
-def stacked(steps: Sequence[StepInput]) -> StepInput:
-    """Batches of one as one batch."""
-    first = steps[0]
-    return StepInput(
-        torch.cat([step.x_sigma for step in steps]),
-        torch.cat([step.sigma for step in steps]),
-        torch.cat([step.target for step in steps]),
-        {name: torch.cat([step.condition[name] for step in steps]) for name in first.condition},
-        first.rope,
-    )
+        return step_loss(partial(functional, self.transformer, parameters), self.source.family, step)

@@ -8,6 +8,7 @@ A worked example, which the tests run as it stands:
     from probes import probe
     from train.crn import normal
 
+    torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16))
     data = {f"x{i}": normal((16,), seed=1, purpose="data", index=(i,)) for i in range(24)}
 
@@ -43,6 +44,7 @@ from probes.metrics import METRICS, Point
 from probes.progress import counting
 from probes.room import Room
 from probes.sweep import Sweep, cell, empty
+from train.batch import alike
 from train.determinism import check_repeatable
 from train.plan import Sample
 
@@ -90,7 +92,7 @@ def probe(
         raise UsageError(f"{type(module).__name__}: no trainable parameter; set requires_grad on what you would train")
     owner = block_of or (lambda name: name.rpartition(".")[0] or name)
     sweep = Sweep(
-        measure=lambda arm, sigma, samples: measure(loss, parameters, arm, sigma, samples),
+        measure=lambda arm, sigma, samples: measure(loss, parameters, arm, sigma, samples, chunk),
         arms=tuple(OwnArm(name, prepare) for name, prepare in arms.items()),
         sigmas=tuple(sigmas),
         images=tuple(images),
@@ -115,15 +117,12 @@ def probe(
 
 
 def measure(
-    loss: Loss, parameters: Mapping[str, Tensor], arm: OwnArm, sigma: float, samples: Sequence[Sample]
+    loss: Loss, parameters: Mapping[str, Tensor], arm: OwnArm, sigma: float, samples: Sequence[Sample], chunk: int
 ) -> Gradients:
     """Losses [B] and gradients by name [B, ...] of ``samples``; inputs of equal shapes go through together."""
     inputs = [arm.prepare(sample.image, sample.draw, sigma) for sample in samples]
-    alike: dict[object, list[int]] = {}
-    for i, given in enumerate(inputs):
-        alike.setdefault(tuple(t.shape for t in given), []).append(i)
     found: list[tuple[Tensor, dict[str, Tensor]]] = [(torch.empty(0), {})] * len(samples)
-    for indices in alike.values():
+    for indices in alike((tuple(t.shape for t in given) for given in inputs), chunk):
         stacked = [torch.stack(tensors) for tensors in zip(*(inputs[i] for i in indices), strict=True)]
         by_name, losses = vmap(grad_and_value(loss), (None, *[0] * len(stacked)))(dict(parameters), *stacked)
         for row, i in enumerate(indices):

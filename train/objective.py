@@ -28,6 +28,13 @@ class StepInput:
     rope: Rope = NATIVE
 
 
+def flow_matching(
+    x0: Tensor, noise: Tensor, sigma: Tensor, condition: Mapping[str, Tensor], rope: Rope = NATIVE
+) -> StepInput:
+    """The step of clean latents and noise [B, ...] at sigma [B]."""
+    return StepInput(interpolate(x0, noise, sigma), sigma, velocity_target(x0, noise), condition, rope)
+
+
 def interpolate(x0: Tensor, noise: Tensor, sigma: Tensor) -> Tensor:
     """Eq. 1: x_sigma = (1 - sigma) x0 + sigma noise. x0, noise: [B, ...]; sigma: [B]."""
     level = sigma.reshape(-1, *[1] * (x0.ndim - 1))

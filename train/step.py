@@ -1,9 +1,11 @@
-"""One training step of one arm, from a sample to the model's input: read it here from top to bottom.
+"""One training step of one arm, from a sample to its loss: read it here from top to bottom.
 
 Everything random is drawn here, by name, on the CPU; what follows is a pure function of it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from train.coupling import area_matrix, coupling
 from train.crn import normal
 from train.families import Family, grid
 from train.latents import Latents
-from train.objective import StepInput, interpolate, velocity_target
+from train.objective import StepInput, flow_matching, squared_error
 from train.plan import Plan, Sample
 from train.rope import resolve
 
@@ -39,7 +41,13 @@ def step_input(plan: Plan, sample: Sample, sigma: float, source: Source) -> Step
     x0, noise = x0[None], noise[None]
     at = torch.tensor([level], dtype=torch.float64).float()
     condition = {name: value[None] for name, value in source.latents.condition(sample.image).items()}
-    return StepInput(interpolate(x0, noise, at), at, velocity_target(x0, noise), condition, rope)
+    return flow_matching(x0, noise, at, condition, rope)
+
+
+def step_loss(transformer: Callable[..., Any], family: Family, step: StepInput) -> Tensor:
+    """Eq. 3 of a batch, per sample: [B]. transformer: the module, or what stands for it, called with keywords."""
+    answer = transformer(**family.arguments(step))
+    return squared_error(family.velocity(answer, *step.x_sigma.shape[-2:]), step.target)
 
 
 def clean_latent(plan: Plan, image: str, source: Source) -> Tensor:

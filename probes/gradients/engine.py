@@ -38,6 +38,6 @@ class Engine(Protocol):
     def __call__(self, problem: Problem, steps: StepInput) -> Gradients: ...
 
 
-def functional(module: nn.Module, parameters: Mapping[str, Tensor], arguments: Mapping[str, object]) -> object:
+def functional(module: nn.Module, parameters: Mapping[str, Tensor], **arguments: object) -> object:
     """``module`` called with ``parameters`` in the place of its own of the same names."""
-    return torch.func.functional_call(module, dict(parameters), (), dict(arguments))
+    return torch.func.functional_call(module, dict(parameters), (), arguments)

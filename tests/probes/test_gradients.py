@@ -6,12 +6,13 @@ import torch
 
 from analysis.errors import UsageError
 from probes.gradients import engine
-from probes.measure import StepGradients, batches, stacked
+from probes.measure import StepGradients
 from probes.metrics import Point, metric
 from probes.room import Room
 from probes.sweep import Sweep, cell
 from train import model
 from train.arms import NATIVE_ARM, parse
+from train.batch import batches, stacked
 from train.families import block_of, blocks
 from train.plan import Sample
 from train.step import Source, step_input

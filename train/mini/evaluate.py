@@ -9,9 +9,10 @@ from torch import Tensor
 
 from train.crn import normal
 from train.families.flux import Flux
-from train.mini.pretrain import latent, loss_of
+from train.mini.pretrain import latent
 from train.mini.wiener import Wiener
-from train.objective import interpolate, velocity_target
+from train.objective import flow_matching, interpolate, velocity_target
+from train.step import step_loss
 
 BATCH = 32
 
@@ -61,7 +62,8 @@ def losses(
 
 @torch.no_grad()
 def _model_loss(model: FluxTransformer2DModel, family: Flux, x0: Tensor, noise: Tensor, sigma: float) -> Tensor:
-    return loss_of(model, family, x0, noise, torch.full((len(x0),), sigma))
+    level = torch.full((len(x0),), sigma)
+    return step_loss(model, family, flow_matching(x0, noise, level, family.unconditional(len(x0))))
 
 
 def _filter_loss(wiener: Wiener, x0: Tensor, noise: Tensor, sigma: float) -> Tensor:

@@ -18,7 +18,8 @@ from analysis.atomic import replacing
 from analysis.errors import UsageError
 from train.crn import generator
 from train.families.flux import Flux
-from train.objective import StepInput, interpolate, squared_error, velocity_target
+from train.objective import flow_matching
+from train.step import step_loss
 
 TIERS = (64, 56, 48)  # pixels
 HEAD_DIM, HEADS = 32, 4
@@ -81,13 +82,6 @@ def new_model(seed: int) -> FluxTransformer2DModel:
         return FluxTransformer2DModel(**TRANSFORMER)
 
 
-def loss_of(model: FluxTransformer2DModel, family: Flux, x0: Tensor, noise: Tensor, sigma: Tensor) -> Tensor:
-    """Per-sample loss [B] of Eq. 3."""
-    step = StepInput(interpolate(x0, noise, sigma), sigma, velocity_target(x0, noise), family.unconditional(len(x0)))
-    answer = family.velocity(model(**family.arguments(step)), *x0.shape[-2:])
-    return squared_error(answer, step.target)
-
-
 @dataclass
 class Training:
     """The state of a run after ``step`` steps; ``averaged`` is the weight average that ships."""
@@ -111,7 +105,8 @@ def advance(training: Training, pixels: dict[int, Tensor], recipe: Recipe) -> fl
     model, step = training.model, training.step
     training.optimizer.param_groups[0]["lr"] = rate_of(step, recipe)
     family = Flux(model.config, channels=3)
-    loss = loss_of(model, family, *batch_of(pixels, step, recipe)).mean()
+    x0, noise, sigma = batch_of(pixels, step, recipe)
+    loss = step_loss(model, family, flow_matching(x0, noise, sigma, family.unconditional(len(x0)))).mean()
     training.optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)

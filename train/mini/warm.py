@@ -18,7 +18,8 @@ from train.crn import generator
 from train.families.flux import Flux
 from train.latents import Latents
 from train.model import Model
-from train.objective import StepInput, interpolate, squared_error, velocity_target
+from train.objective import flow_matching
+from train.step import step_loss
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,8 @@ def batch_loss(model: Model, corpus: Tensor, step: int, recipe: Warming) -> Tens
     x0 = corpus[torch.randint(len(corpus), (recipe.batch,), generator=g)]
     sigma = (torch.arange(recipe.batch) + torch.rand(recipe.batch, generator=g)) / recipe.batch
     noise = torch.randn(x0.shape, generator=g)
-    condition = model.family.unconditional(len(x0))
-    given = StepInput(interpolate(x0, noise, sigma), sigma, velocity_target(x0, noise), condition)
-    answer = model.family.velocity(model.transformer(**model.family.arguments(given)), *x0.shape[-2:])
-    return squared_error(answer, given.target).mean()
+    step_input = flow_matching(x0, noise, sigma, model.family.unconditional(len(x0)))
+    return step_loss(model.transformer, model.family, step_input).mean()
 
 
 def write(folder: Path, parameters: dict[str, nn.Parameter], lora: Lora, optimizer: torch.optim.Optimizer) -> None:

@@ -1,0 +1,75 @@
+"""Which training steps an arm treats: all inside its window, and of those the share its placement asks for.
+
+A step is *eligible* when every sigma of its samples, accumulated ones included, lies in the arm's window: the window is
+batch-strict, so a treated step is treated as a whole. Of n eligible steps of a run
+
+    (nothing)    treats all
+    early:f      the first k, k = f n rounded up
+    late:f       the last k, the same k, so that early and late are of one dose
+    spread:f     each one whose coin, a uniform number of (seed, step), is below f: about f n, anywhere
+
+``early`` and ``late`` look ahead over the whole run, so they mean something else when it gets longer. The coins are the
+same for all arms: what spread:0.3 treats, spread:0.6 treats too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from train.arms import Arm, Placement
+from train.plan import NATIVE
+from train.step_uniforms import step_uniforms
+
+#: sigma as drawn of consecutive steps, [steps, samples]; samples = batch x accumulation.
+SigmasOf = Callable[[range], np.ndarray]
+
+AHEAD = 4096  # steps drawn at once
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Of every step of a run: whether the arm could treat it, and whether it does."""
+
+    eligible: Bool[np.ndarray, " steps"]
+    treated: Bool[np.ndarray, " steps"]
+
+    @property
+    def first_treated(self) -> int | None:
+        """The first treated step; before it two arms of one seed are equal to the byte."""
+        return int(self.treated.argmax()) if self.treated.any() else None
+
+
+def depends_on_steps(arm: Arm) -> bool:
+    """Whether the treated steps change with the planned number of steps: such a run cannot be resumed to more."""
+    return arm.placement is not None and arm.placement.where in ("early", "late")
+
+
+def eligible(arm: Arm, sigmas: Float64[np.ndarray, "*steps samples"]) -> Bool[np.ndarray, "*steps"]:
+    """Whether all ``sigmas`` of a step lie in lo < sigma <= hi; never for an arm that does nothing."""
+    inside = ((arm.lo < sigmas) & (sigmas <= arm.hi)).all(-1)
+    return inside & (arm.plan(arm.hi) != NATIVE)
+
+
+def schedule(arm: Arm, steps: int, sigmas_of: SigmasOf, *, seed: int) -> Schedule:
+    """The plan of a run of ``steps`` steps, from its sigma draws alone. ``sigmas_of`` is asked for ranges of steps."""
+    chunks = [range(start, min(start + AHEAD, steps)) for start in range(0, steps, AHEAD)]
+    possible = np.concatenate([eligible(arm, sigmas_of(chunk)) for chunk in chunks])
+    if arm.placement is None:
+        return Schedule(possible, possible)
+    return Schedule(possible, placed(arm.placement, possible, seed=seed))
+
+
+def placed(placement: Placement, possible: Bool[np.ndarray, " steps"], *, seed: int) -> Bool[np.ndarray, " steps"]:
+    """Of the eligible steps of a whole run, those that ``placement`` treats."""
+    if placement.where == "spread":
+        coins = step_uniforms(range(len(possible)), 1, seed=seed, purpose="placement")[:, 0]
+        return possible & (coins < placement.fraction)
+    rank = np.cumsum(possible)  # of an eligible step among them, from 1
+    # The fraction as it was written: in float64, 0.07 x 100 is a little above 7.
+    count = ceil(Fraction(repr(placement.fraction)) * int(rank[-1]))
+    first = rank <= count if placement.where == "early" else rank > int(rank[-1]) - count
+    return possible & first
