@@ -85,6 +85,20 @@ def export(
     typer.echo(out)
 
 
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Safetensors file, or folder of them.", show_default=False)],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The same.", show_default=False)],
+    metadata: Annotated[bool, typer.Option("--metadata", help="Header metadata count for the exit code.")] = False,
+    first: Annotated[int, typer.Option(help="Names to list of each kind and file; 0 lists all.")] = 10,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, with every name.")] = False,
+) -> None:
+    """Compare tensors byte by byte. Exit code as cmp's: 0 equal, 1 differs, 2 trouble."""
+    from analysis.diff import print_difference
+
+    raise typer.Exit(print_difference(a, b, metadata=metadata, first=first, json_object=json))
+
+
 def main() -> None:
     """Entry point of the console script."""
     run(app)
