@@ -48,16 +48,21 @@ def depends_on_steps(arm: Arm) -> bool:
     return arm.placement is not None and arm.placement.where in ("early", "late")
 
 
-def eligible(arm: Arm, sigmas: Float64[np.ndarray, "*steps samples"]) -> Bool[np.ndarray, "*steps"]:
-    """Whether all ``sigmas`` of a step lie in lo < sigma <= hi; never for an arm that does nothing."""
-    inside = ((arm.lo < sigmas) & (sigmas <= arm.hi)).all(-1)
+def eligible(arm: Arm, sigmas: Float64[np.ndarray, " samples"]) -> bool:
+    """Whether every sigma of one step lies in lo < sigma <= hi; never for an arm that changes nothing."""
+    return bool(eligible_steps(arm, sigmas[None])[0])
+
+
+def eligible_steps(arm: Arm, sigmas: Float64[np.ndarray, "steps samples"]) -> Bool[np.ndarray, " steps"]:
+    """The same for each of many steps."""
+    inside = np.all((arm.lo < sigmas) & (sigmas <= arm.hi), axis=1)
     return inside & (arm.plan(arm.hi) != NATIVE)
 
 
 def schedule(arm: Arm, steps: int, sigmas_of: SigmasOf, *, seed: int) -> Schedule:
     """The plan of a run of ``steps`` steps, from its sigma draws alone. ``sigmas_of`` is asked for ranges of steps."""
     chunks = [range(start, min(start + AHEAD, steps)) for start in range(0, steps, AHEAD)]
-    possible = np.concatenate([eligible(arm, sigmas_of(chunk)) for chunk in chunks])
+    possible = np.concatenate([eligible_steps(arm, sigmas_of(chunk)) for chunk in chunks])
     if arm.placement is None:
         return Schedule(possible, possible)
     return Schedule(possible, placed(arm.placement, possible, seed=seed))

@@ -1,7 +1,7 @@
 """Weights of a sample's loss by its noise level, written as text: none, sigma-sqrt, min-snr:5.
 
-A weight multiplies the velocity loss of Eq. 3, so what other parametrisations call a weight is translated here. With
-v = noise - x0 and x_sigma = (1 - sigma) x0 + sigma noise, x0 = x_sigma - sigma v: an error e of the velocity is an error
+A weight multiplies the velocity loss of Eq. 3, so what other parametrisations call a weight is translated here. As
+x0 = x_sigma - sigma v and noise = x_sigma + (1 - sigma) v (Eq. 1 and 2), an error e of the velocity is an error
 -sigma e of the clean latent and (1 - sigma) e of the noise.
 """
 

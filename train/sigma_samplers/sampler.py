@@ -1,6 +1,7 @@
 """A sampler of sigma: a distribution, shifted, then cut to a range (docs/method.md, Eq. 16 to 19)."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -41,7 +42,7 @@ class SigmaSampler:
     def quantile(self, u: Float64[np.ndarray, "*shape"], tokens: Tokens | None = None) -> Float64[np.ndarray, "*shape"]:
         """sigma at the share ``u`` in (0, 1] of the distribution, Eq. 16 to 19; UsageError for an empty range."""
         s = self._factor(u.shape, tokens)
-        start, mass = self._range(s)
+        start, mass = self._ranges(s)
         sigma = shifted(self.base.quantile(start + u * mass), s)
         # By rounding alone could sigma leave (lo, hi].
         return np.minimum(np.maximum(sigma, max(np.nextafter(self.lo, 1), SMALLEST_SIGMA)), self.hi)
@@ -51,13 +52,10 @@ class SigmaSampler:
     ) -> Float64[np.ndarray, "*shape"]:
         """The share of all drawn sigma at or below ``sigma``."""
         s = self._factor(sigma.shape, tokens)
-        start, mass = self._range(s)
+        start, mass = self._ranges(s)
         inside = np.minimum(np.maximum(sigma, self.lo), self.hi)
-        share = (self._uncut(inside, s) - start) / mass
+        share = (self.base.cumulative(unshifted(inside, s)) - start) / mass
         return np.minimum(np.maximum(share, 0.0), 1.0)
-
-    def _uncut(self, sigma: Float64[np.ndarray, "*shape"], s: Float64[np.ndarray, "*shape"]) -> np.ndarray:
-        return self.base.cumulative(unshifted(sigma, s))
 
     def _factor(self, shape: tuple[int, ...], tokens: Tokens | None) -> np.ndarray:
         if self.shift != "flux":
@@ -66,15 +64,23 @@ class SigmaSampler:
             raise ValueError(f"sigma sampler {self.text}: give the tokens of each sample's native grid")
         return np.broadcast_to(flux_factor(np.asarray(tokens)), shape)
 
-    def _range(self, s: Float64[np.ndarray, "*shape"]) -> tuple[np.ndarray, np.ndarray]:
-        """Where (lo, hi] starts among the shares of the uncut distribution, and how much of it it holds."""
-        # The ends are known without asking, and exactly.
-        start = self._uncut(np.full(s.shape, self.lo), s) if self.lo > 0 else np.zeros(s.shape)
-        stop = self._uncut(np.full(s.shape, self.hi), s) if self.hi < 1 else np.ones(s.shape)
-        mass = stop - start
-        if (mass < LEAST_MASS).any():
-            raise UsageError(
-                f"sigma sampler '{self.text}': a share {mass.min():.0e} of its sigma lies in the range @{self.lo:g}:"
-                f"{self.hi:g}; at least {LEAST_MASS:.0e} is needed: widen the range, or choose another sampler"
-            )
-        return start, mass
+    def _ranges(self, s: Float64[np.ndarray, "*shape"]) -> tuple[np.ndarray, np.ndarray]:
+        """For every shift: where (lo, hi] starts among the shares of the uncut distribution, and how much it holds."""
+        if (self.lo, self.hi) == (0, 1):
+            return np.zeros(s.shape), np.ones(s.shape)
+        factors, which = np.unique(s, return_inverse=True)
+        ranges = np.array([_range(self, factor) for factor in factors.tolist()])[which.reshape(s.shape)]
+        return ranges[..., 0], ranges[..., 1]
+
+
+@lru_cache(maxsize=4096)
+def _range(sampler: SigmaSampler, factor: float) -> tuple[float, float]:
+    s, ends = np.full(2, factor), np.array([sampler.lo, sampler.hi])
+    start, stop = sampler.base.cumulative(unshifted(ends, s)).tolist()
+    start, stop = start if sampler.lo > 0 else 0.0, stop if sampler.hi < 1 else 1.0
+    if stop - start < LEAST_MASS:
+        raise UsageError(
+            f"sigma sampler '{sampler.text}': a share {stop - start:.0e} of its sigma lies in the range "
+            f"@{sampler.lo:g}:{sampler.hi:g}; it takes {LEAST_MASS:.0e}: widen the range, or choose another sampler"
+        )
+    return start, stop - start
