@@ -45,7 +45,7 @@ NONE = Distance()
 """Nothing differs; the start of a sum."""
 
 
-def distance(dtype: str, a: bytes, b: bytes) -> Distance:
+def distance(dtype: str, a: bytes | memoryview, b: bytes | memoryview) -> Distance:
     """Between two stretches of equal length, whole elements of one ``dtype`` each."""
     if not has_values(dtype):
         return Distance(unread_bytes=int((np.frombuffer(a, np.uint8) != np.frombuffer(b, np.uint8)).sum()))
@@ -54,25 +54,23 @@ def distance(dtype: str, a: bytes, b: bytes) -> Distance:
     x, y = values(dtype, bits_a[differ]), values(dtype, bits_b[differ])
     if x.dtype.kind in "iu":
         return Distance(x.size, _largest_of_integers(x, y) if x.size else None)
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(x - y)
+    largest = float(apart.max(initial=0.0))
+    if np.isfinite(largest):
+        return Distance(x.size, largest if x.size else None)
+    return _beyond_numbers(x, y, apart)
+
+
+def _beyond_numbers(x: np.ndarray, y: np.ndarray, apart: np.ndarray) -> Distance:
+    """With NaN or infinity somewhere. ``apart`` is |x - y|, finite where both are, if float64 holds it."""
     nan_x, nan_y = np.isnan(x), np.isnan(y)
-    numbers = ~(nan_x | nan_y)
-    apart = _apart(x[numbers], y[numbers])
     finite = apart[np.isfinite(apart)]
-    return Distance(
-        elements=x.size,
-        largest=float(finite.max()) if finite.size else None,
-        infinite=apart.size - finite.size,
-        nan_on_one_side=int((nan_x ^ nan_y).sum()),
-        nan_of_other_bits=int((nan_x & nan_y).sum()),
-    )
+    one, both = int((nan_x ^ nan_y).sum()), int((nan_x & nan_y).sum())
+    largest = float(finite.max()) if finite.size else None
+    return Distance(x.size, largest, x.size - finite.size - one - both, one, both)
 
 
 def _largest_of_integers(x: np.ndarray, y: np.ndarray) -> int:
     """The difference of two 64-bit integers may need all 64 bits, so it is taken unsigned."""
     return int((np.maximum(x, y).view(np.uint64) - np.minimum(x, y).view(np.uint64)).max())
-
-
-def _apart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """|x - y|, infinite where either is. No NaN comes in or out."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.where(np.isfinite(x) & np.isfinite(y), np.abs(x - y), np.inf)

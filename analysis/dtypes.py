@@ -27,7 +27,7 @@ def has_values(dtype: str) -> bool:
     return dtype in BITS and BITS[dtype] % 8 == 0
 
 
-def patterns(dtype: str, data: bytes) -> np.ndarray:
+def patterns(dtype: str, data: bytes | memoryview) -> np.ndarray:
     """Each element's bits as one unsigned integer, [elements]."""
     return np.frombuffer(data, f"<u{BITS[dtype] // 8}")
 
@@ -42,7 +42,7 @@ def values(dtype: str, bits: np.ndarray) -> np.ndarray:
         return _quiet(bits.view("<c8"), np.complex128)
     if dtype == "BF16":  # the upper half of a float32
         return _quiet((bits.astype(np.uint32) << 16).view(np.float32), np.float64)
-    return _eight_bits(dtype)[bits]
+    return _eight_bits(dtype).take(bits)
 
 
 def _quiet(numbers: np.ndarray, dtype: type) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Safetensors files read without a deep-learning library: the header whole and checked, the tensors a piece at a time.
 
     with opened(Path("adapter.safetensors")) as file:
-        file.tensors["proj_out.weight"].read(0, 1024)      # its first bytes
+        file.tensors["proj_out.weight"].read_into(0, memoryview(buffer))   # its first bytes
 
 The format (https://huggingface.co/docs/safetensors): 8 bytes N, little-endian; N bytes of JSON, which gives each
 tensor its dtype, shape and place; then the tensors without gaps. The safetensors package's numpy reader is not used:
@@ -11,7 +11,7 @@ it has no bfloat16, and maps the file, which must then not shrink under it.
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
@@ -98,21 +98,25 @@ class _File:
         return tensors
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes of the file. Raises UsageError if the disk fails or the file has been shortened since."""
+        """Bytes of the file."""
+        data = bytearray(stop - start)
+        self.read_into(start, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` from ``start`` on. Raises UsageError if the disk fails or the file was shortened since."""
         try:
             self.file.seek(start)
-            data = self.file.read(stop - start)
-            while len(data) < stop - start:
-                more = self.file.read(stop - start - len(data))
-                if not more:
+            while buffer:
+                count = self.file.readinto(buffer)
+                if not count:
                     raise UsageError(f"{self.path} became shorter while it was read: wait until it is written")
-                data += more
+                buffer = buffer[count:]
         except OSError as error:
             raise UsageError(f"{self.path} cannot be read ({error.strerror})") from None
-        return data
 
-    def _reader(self, begin: int) -> Any:
-        return lambda start, stop: self.read(begin + start, begin + stop)
+    def _reader(self, begin: int) -> Callable[[int, memoryview], None]:
+        return lambda start, buffer: self.read_into(begin + start, buffer)
 
 
 def _json(text: bytes) -> dict[str, Any]:
