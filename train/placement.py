@@ -1,7 +1,7 @@
 """Which training steps an arm treats: all inside its window, and of those the share its placement asks for.
 
 A step is *eligible* when every sigma of its samples, accumulated ones included, lies in the arm's window: the window is
-batch-strict, so a treated step is treated as a whole. Of n eligible steps of a run
+batch-strict, so a treated step is treated as a whole (docs/method.md, Eq. 22). Of n eligible steps of a run
 
     (nothing)    treats all
     early:f      the first k, k = f n rounded up

@@ -3,7 +3,7 @@
 uniform                     sigma uniform on (0, 1]
 sigmoid:1.0                 sigmoid(scale x standard normal)
 logit-normal:0,1            sigmoid(normal of this mean and standard deviation)
-mode:1.29                   heavy tails at both ends, the mode in the middle (arXiv:2403.03206, Eq. 20)
+mode:1.29                   more in the middle, never nothing at the ends (arXiv:2403.03206, Eq. 20)
 cosmap                      the cosine schedule's signal-to-noise ratios (arXiv:2403.03206, Eq. 21)
 shift:3                     s sigma / (1 + (s - 1) sigma) of a uniform sigma
 flux                        the same, s from the number of image tokens

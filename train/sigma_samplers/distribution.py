@@ -1,12 +1,13 @@
 """A distribution of sigma on (0, 1], as two increasing functions that undo each other."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64
 
 
+@runtime_checkable
 class Distribution(Protocol):
     """Float64, element by element, so a number does not depend on what is computed beside it."""
 

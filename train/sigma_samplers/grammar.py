@@ -58,12 +58,12 @@ Bounds = tuple[tuple[str, float, float], ...]  # of each number: its name, and t
 
 BASES: dict[str, tuple[Callable[..., Distribution], tuple[float, ...], Bounds]] = {
     "uniform": (Uniform, (), ()),
-    "sigmoid": (lambda scale: LogitNormal(0.0, scale), (1.0,), (("scale", 0.01, 100),)),
-    "logit-normal": (LogitNormal, (0.0, 1.0), (("mean", -20, 20), ("std", 0.01, 100))),
+    "sigmoid": (lambda scale: LogitNormal(0.0, scale), (1.0,), (("scale", 0.01, 100.0),)),
+    "logit-normal": (LogitNormal, (0.0, 1.0), (("mean", -20.0, 20.0), ("std", 0.01, 100.0))),
     "mode": (Mode, (1.29,), (("scale", LEAST_SCALE, LARGEST_SCALE),)),
     "cosmap": (CosMap, (), ()),
 }
-SHIFT_BOUNDS: Bounds = (("s", 0.001, 1000),)
+SHIFT_BOUNDS: Bounds = (("s", 0.001, 1000.0),)
 
 
 def _numbers(text: str, name: str, argument: str, bounds: Bounds) -> list[float]:

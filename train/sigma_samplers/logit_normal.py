@@ -16,8 +16,8 @@ from scipy.special import expit, logit, ndtr, ndtri
 class LogitNormal:
     """sigma = sigmoid(mean + std x standard normal)."""
 
-    mean: float = 0.0
-    std: float = 1.0
+    mean: float
+    std: float
 
     def quantile(self, u: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
         return expit(self.mean + self.std * ndtri(u))

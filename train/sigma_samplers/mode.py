@@ -17,7 +17,7 @@ HALVINGS = 53  # of [0, 1/2]: to the resolution of float64 below 1
 class Mode:
     """sigma = u + s (u - sin^2(pi u / 2)); scale s > 0 favours the middle, s < 0 the ends, s = 0 is uniform."""
 
-    scale: float = 1.29
+    scale: float
 
     def quantile(self, u: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
         # Collected in u, so that at s = -1 small sigma do not cancel.
