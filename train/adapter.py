@@ -14,11 +14,10 @@ from pathlib import Path
 import torch
 from peft import LoraConfig, inject_adapter_in_model
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from analysis.atomic import replacing
 from analysis.errors import UsageError
+from train import tensors_file
 from train.crn import generator
 
 PREFIX = "transformer."
@@ -74,13 +73,12 @@ def plain_name(parameter: str) -> str:
 
 def save(path: Path, parameters: dict[str, nn.Parameter] | dict[str, Tensor], lora: Lora) -> None:
     """Write an adapter in diffusers' form, atomically."""
-    tensors = {PREFIX + plain_name(name): p.detach().cpu().contiguous() for name, p in parameters.items()}
+    tensors = {PREFIX + plain_name(name): p for name, p in parameters.items()}
     metadata = {
         f"{PREFIX}{key}": value
         for key, value in {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": lora.targets}.items()
     }
-    with replacing(path) as partial:
-        save_file(tensors, partial, {"format": "pt", METADATA: json.dumps(metadata, sort_keys=True)})
+    tensors_file.write(path, tensors, {"format": "pt", METADATA: json.dumps(metadata, sort_keys=True)})
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], Lora]:

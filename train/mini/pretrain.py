@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from diffusers import FluxTransformer2DModel
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from analysis.atomic import replacing
 from analysis.errors import UsageError
+from train import tensors_file
 from train.crn import generator
 from train.families.flux import Flux
 from train.objective import flow_matching
@@ -125,8 +125,7 @@ def save(path: Path, training: Training, recipe: Recipe) -> None:
     tensors |= {f"averaged.{name}": weight for name, weight in training.averaged.items()}
     for moment in ("exp_avg", "exp_avg_sq", "step"):
         tensors |= {f"{moment}.{name}": training.optimizer.state[p][moment] for name, p in named.items()}
-    with replacing(path) as partial:
-        save_file(tensors, partial, {"step": str(training.step), "recipe": json.dumps(asdict(recipe))})
+    tensors_file.write(path, tensors, {"step": str(training.step), "recipe": json.dumps(asdict(recipe))})
 
 
 def restore(path: Path, recipe: Recipe) -> Training:

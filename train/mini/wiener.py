@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from analysis.atomic import replacing
+from train import tensors_file
 from train.coupling import cosine_transform
 
 BASES = ("cosine", "fourier")
@@ -57,9 +57,7 @@ def fit(x0: Tensor, basis: str) -> Wiener:
 
 def write(wiener: Wiener, path: Path) -> None:
     """Keep a filter of the cosine basis, as float32."""
-    with replacing(path) as partial:
-        tensors = {"mean": wiener.mean.float(), "covariance": wiener.covariance.float()}
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial)
+    tensors_file.write(path, {"mean": wiener.mean.float(), "covariance": wiener.covariance.float()}, {})
 
 
 def read(path: Path) -> Wiener:
