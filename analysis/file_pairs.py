@@ -8,6 +8,7 @@ and files of other kinds do not. What is damaged is found before anything long i
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,8 +69,8 @@ def compared(a: Path, b: Path) -> Pairs:
     Raises UsageError if they are neither, a folder holds no safetensors file, or a file is damaged. A progress bar
     shows on a terminal when it takes longer.
     """
-    if a.is_dir() != b.is_dir() and a.exists() and b.exists():
-        file, folder = (b, a) if a.is_dir() else (a, b)
+    if _is_folder(a) != _is_folder(b):
+        file, folder = (b, a) if _is_folder(a) else (a, b)
         raise UsageError(f"{file} is a file and {folder} a folder: give two files or two folders")
     files_a, files_b = _files(a), _files(b)
     names = [name for name in files_a if name in files_b]
@@ -82,7 +83,7 @@ def compared(a: Path, b: Path) -> Pairs:
 
 def _files(place: Path) -> dict[str, Path]:
     """Safetensors files by their path below ``place``, sorted; by the empty name if it is a file itself."""
-    if not place.is_dir():
+    if not _is_folder(place):
         return {"": place}
     found: dict[str, Path] = {}
     for folder, folders, names in os.walk(place, onerror=_unreadable):
@@ -92,6 +93,13 @@ def _files(place: Path) -> dict[str, Path]:
     if not found:
         raise UsageError(f"{place} holds no {SUFFIX} file: give a safetensors file, or a folder of them")
     return dict(sorted(found.items()))
+
+
+def _is_folder(place: Path) -> bool:
+    try:
+        return stat.S_ISDIR(place.stat().st_mode)
+    except OSError as error:
+        raise UsageError(f"{place} cannot be read ({error.strerror}): give a safetensors file or a folder") from None
 
 
 def _unreadable(error: OSError) -> None:

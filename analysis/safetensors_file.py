@@ -90,7 +90,7 @@ class _File:
         reached = 0
         for name, (start, stop, layout) in sorted(places.items(), key=lambda item: item[1][:2]):
             if start != reached:
-                raise _Damaged(f"{name!r} begins at byte {start} of the data, expected {reached}")
+                raise _Damaged(f"{name!r:.80} begins at byte {start} of the data, expected {reached}")
             tensors[name] = RawTensor(layout, self._reader(self.data + start))
             reached = stop
         if self.data + reached != self.size:
@@ -121,13 +121,13 @@ class _File:
 
 def _json(text: bytes) -> dict[str, Any]:
     """The header; every name once."""
+    if not text.startswith(b"{"):
+        raise _Damaged("its header is no JSON object")
     try:
         header = json.loads(text.decode(), object_pairs_hook=_unique)
         json.dumps(header, ensure_ascii=False).encode()  # no half of a surrogate pair, which cannot be printed
     except (ValueError, RecursionError) as error:
         raise _Damaged(f"its header is no valid JSON ({str(error).splitlines()[0]:.80})") from None
-    if not isinstance(header, dict):
-        raise _Damaged("its header is no JSON object")
     return header
 
 
@@ -151,18 +151,18 @@ def _place(name: str, entry: Any) -> tuple[int, int, Layout]:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [start, stop]}:
             pass
         case _:
-            raise _Damaged(f"the entry of {name!r} is not a dtype, a shape and two offsets")
+            raise _Damaged(f"the entry of {name!r:.80} is not a dtype, a shape and two offsets")
     if dtype not in BITS:
-        raise _Damaged(f"{name!r} has dtype {dtype!r:.40}; known are {', '.join(BITS)}")
+        raise _Damaged(f"{name!r:.80} has dtype {dtype!r:.40}; known are {', '.join(BITS)}")
     if not all(type(number) is int and 0 <= number < _LARGEST for number in (*shape, start, stop)):
-        raise _Damaged(f"shape or offsets of {name!r} are not whole numbers of a possible size")
+        raise _Damaged(f"shape or offsets of {name!r:.80} are not whole numbers of a possible size")
     bits = BITS[dtype]
     for length in shape:
         bits *= length
         if bits >= 8 * _LARGEST:
-            raise _Damaged(f"{name!r} is larger than any file")
+            raise _Damaged(f"{name!r:.80} is larger than any file")
     if bits != 8 * (stop - start):
         raise _Damaged(
-            f"{name!r}, {dtype} {shape!s:.80}, does not take the {stop - start} bytes from {start} to {stop}"
+            f"{name!r:.80}, {dtype} {shape!s:.80}, does not fit bytes {start} to {stop} of the data"
         )
     return start, stop, Layout(dtype, tuple(shape))

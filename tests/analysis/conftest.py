@@ -1,5 +1,7 @@
-"""A small probe store with known answers, for every test that reads one."""
+"""A small probe store with known answers and a writer of safetensors files, for every test that reads one."""
 
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,29 @@ def probe_store(probe_dataset: xr.Dataset, tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("probe") / "probe.zarr"
     store.write(path, probe_dataset, PROVENANCE)
     return path
+
+
+SafetensorsWriter = Callable[..., Path]
+
+
+@pytest.fixture
+def safetensors_writer(tmp_path: Path) -> SafetensorsWriter:
+    """``write("a.safetensors", {"w": ("BF16", (2, 3), data)}, {"key": "text"})``: a file below the test's folder.
+
+    Written by hand, so that every dtype can be, in the order given.
+    """
+
+    def write(
+        name: str, tensors: Mapping[str, tuple[str, tuple[int, ...], bytes]], metadata: Mapping[str, str] | None = None
+    ) -> Path:
+        header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
+        end = 0
+        for key, (dtype, shape, data) in tensors.items():
+            header[key] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end := end + len(data)]}
+        text = json.dumps(header).encode()
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(data for _, _, data in tensors.values()))
+        return path
+
+    return write
