@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from train import sigma_samplers
-from train.arms import parse
-from train.placement import AHEAD, depends_on_steps, eligible, eligible_steps, schedule
+from train.arms import Placement, parse
+from train.placement import AHEAD, depends_on_steps, eligible, eligible_steps, placed, schedule
 from train.step_uniforms import step_uniforms
 
 
@@ -84,6 +84,14 @@ def test_early_and_late_are_of_one_dose_and_spread_is_nested(share, steps):
     for plan in (early, late, spread):
         assert not (plan.treated & ~plan.eligible).any()
     assert not (spread.treated & ~wider.treated).any()
+
+
+@pytest.mark.parametrize(("share", "steps", "count"), [(0.07, 100, 7), (0.1, 30, 3), (0.29, 100, 29), (0.071, 100, 8)])
+def test_a_share_is_the_decimal_number_that_was_written(share, steps, count):
+    """In float64 0.07 x 100 is a little above 7, which rounded up would be 8."""
+    for where in ("early", "late"):
+        treated = placed(Placement(where, share), np.ones(steps, dtype=bool), seed=0)
+        assert treated.sum() == count
 
 
 def test_spread_and_no_placement_do_not_depend_on_the_number_of_steps():

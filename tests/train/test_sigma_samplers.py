@@ -12,6 +12,7 @@ from torch import Generator, float64, from_numpy, linspace, rand
 from analysis.errors import UsageError
 from train.sigma_samplers import SMALLEST_SIGMA, SigmaSampler, draw_sigma_table, draw_sigmas, parse
 from train.sigma_samplers.mode import LARGEST_SCALE
+from train.step_uniforms import step_uniforms
 
 DRAWS, SAMPLES = 100_000, 4
 TOKENS = 1024
@@ -188,6 +189,14 @@ def test_the_open_ends(text):
     assert sampler.cumulative(whole, tokens_for(sampler, whole)).tolist() == pytest.approx([0.0, 1.0], abs=1e-15)
 
 
+@pytest.mark.parametrize("base", ["uniform", "sigmoid:1", "mode", "cosmap", "sigmoid:1+shift:3", "cosmap+shift:0.3"])
+def test_rounding_does_not_leave_a_range(base):
+    extreme = np.array([2.0**-53, 1 - 2.0**-53, 1.0])
+    for edge in np.linspace(0.1, 0.9, 33).tolist():
+        assert (parse(f"{base}@0.05:{edge!r}").quantile(extreme) <= edge).all()
+        assert (parse(f"{base}@{edge!r}:0.95").quantile(extreme) > edge).all()
+
+
 def test_a_distribution_wider_than_float64_keeps_its_mass_on_the_ends():
     sigma = drawn("sigmoid:100")
     assert sigma.min() == SMALLEST_SIGMA
@@ -201,13 +210,15 @@ def test_a_distribution_wider_than_float64_keeps_its_mass_on_the_ends():
 def test_one_step_and_many_agree_to_the_bit(text):
     sampler, table = parse(text), drawn(text, 3000)
     tokens = np.full(SAMPLES, TOKENS) if sampler.needs_tokens else None
-    for step in (0, 1, 17, 1023, 1024, 2999):
+    for step in (*range(0, 3000, 17), 1023, 1024, 2999):
         alone = draw_sigmas(sampler, seed=0, step=step, samples=SAMPLES, tokens=tokens)
         assert alone.tobytes() == table[step].tobytes()
 
 
 def test_samplers_share_their_u_and_batches_their_samples():
     uniform = drawn("uniform", 50)
+    # A draw is in [0, 1), a sigma in (0, 1].
+    assert np.array_equal(uniform, 1 - step_uniforms(range(50), SAMPLES, seed=0, purpose="sigma"))
     np.testing.assert_allclose(parse("cosmap").cumulative(drawn("cosmap", 50)), uniform, rtol=1e-12)
     wide = draw_sigma_table(parse("uniform"), seed=0, steps=range(50), samples=2 * SAMPLES)
     assert np.array_equal(wide[:, :SAMPLES], uniform)

@@ -1,7 +1,6 @@
 """Samplers of sigma as text: ``base``, ``shift``, or ``base+shift``, each with a range ``@lo[:hi]``."""
 
 from collections.abc import Callable
-from math import isfinite
 from typing import Literal
 
 import numpy as np
@@ -73,7 +72,7 @@ def _numbers(text: str, name: str, argument: str, bounds: Bounds) -> list[float]
     except ValueError:
         numbers = []
     if len(numbers) != len(bounds) or not all(
-        isfinite(number) and least <= number <= largest
+        least <= number <= largest  # not a number is outside
         for number, (_, least, largest) in zip(numbers, bounds, strict=True)
     ):
         form = ",".join(what for what, _, _ in bounds)
