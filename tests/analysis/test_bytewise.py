@@ -82,6 +82,14 @@ def test_one_element_is_found_wherever_it_is(place: int) -> None:
     assert max(told) == CHUNK
 
 
+def test_what_differs_in_several_chunks_is_one_distance() -> None:
+    a = np.zeros(3 * CHUNK // 4, np.float32)
+    b = a.copy()
+    b[[0, CHUNK // 4, -1]] = [1, np.nan, 0.5]
+    (found,) = compare({"w": raw(a)}, {"w": raw(b)}).differences
+    assert found.distance == Distance(3, 1.0, nan_on_one_side=1)
+
+
 def test_what_an_earlier_tensor_left_in_the_buffers_does_not_count() -> None:
     """The second tensor is shorter than the first, which differs at its end."""
     long_a, long_b = np.zeros(64, np.uint8), np.ones(64, np.uint8)
@@ -101,8 +109,8 @@ def collections(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], dict[str, np.nd
         kind = draw(st.sampled_from(sorted(NUMPY)))
         first = np.array(draw(st.lists(numbers, min_size=1, max_size=9))).astype(NUMPY[kind])
         second = first.copy()
-        if draw(st.booleans()):
-            second[draw(st.integers(0, first.size - 1))] += draw(st.sampled_from([1, 3]))
+        for place in draw(st.lists(st.integers(0, first.size - 1), max_size=3)):
+            second[place] += draw(st.sampled_from([1, 3]))
         if draw(st.integers(0, 5)) == 0:
             second = second.reshape(1, -1)
         present = draw(st.sampled_from([(0,), (1,), (0, 1), (0, 1), (0, 1)]))
@@ -133,7 +141,7 @@ def test_it_is_what_dense_comparison_finds(
         x, y = (side[difference.name].astype(float) for side in sides)
         if x.shape == y.shape:
             assert difference.distance is not None
-            assert difference.distance.largest == np.abs(x - y).max()
+            assert difference.distance == Distance(int((x != y).sum()), np.abs(x - y).max())
         else:
             assert difference.distance is None
 
