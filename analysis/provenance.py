@@ -3,7 +3,7 @@
 Kept in the attributes of everything that is written, as text and numbers (mappings as JSON), so that any reader of the
 file can see it and a resumed run can compare it with its own::
 
-    found = differences(now, stored)      # ["setting seed is 1; the store has 0"]
+    found = differences(now, stored)      # ["setting seed is 1, it was 0"]
 """
 
 import json
@@ -80,7 +80,7 @@ def differences(now: Provenance, stored: Provenance) -> list[str]:
         ours, theirs = json.loads(_to_json(one)), json.loads(_to_json(other))
         for name in sorted({*ours, *theirs}):
             if name not in ours or name not in theirs or ours[name] != theirs[name]:
-                lines.append(f"{kind} {name} is {_shown(ours, name)}; the store has {_shown(theirs, name)}")
+                lines.append(f"{kind} {name} is {_shown(ours, name)}, it was {_shown(theirs, name)}")
     return lines
 
 

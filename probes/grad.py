@@ -29,6 +29,7 @@ from train.arms import NATIVE_ARM, Arm, parse
 from train.attention.backend import backend_named
 from train.environment import environment
 from train.families import block_of, blocks, grid
+from train.repeatable import check_repeatable
 from train.step import Source, clean_latent, step_input
 
 
@@ -171,7 +172,7 @@ def check_repeats(sweep: sweeps.Sweep, arms: tuple[Arm, ...], attention: str) ->
         if (arm.plan(sigma).attention or attention) == "racing":
             say(f"arm {arm.text}: racing attention repeats no gradient to the bit, as asked; the store will differ")
             continue
-        determinism.check_repeatable(lambda arm=arm: sweep.measure(arm, sigma, samples).by_name)
+        check_repeatable(lambda arm=arm: sweep.measure(arm, sigma, samples).by_name)
 
 
 def resolved(settings: Settings, sweep: sweeps.Sweep) -> dict[str, object]:

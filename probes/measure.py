@@ -11,7 +11,7 @@ from probes.gradients import Engine, Gradients, Problem
 from probes.gradients.engine import functional
 from train.arms import Arm
 from train.batch import batches, stacked
-from train.execution import executed_as
+from train.execution import RACING, Execution, executed_as
 from train.objective import StepInput
 from train.plan import Plan, Sample
 from train.step import Source, step_input, step_loss
@@ -46,7 +46,8 @@ class StepGradients:
         )
 
     def _differentiate(self, plan: Plan, steps: StepInput) -> Gradients:
-        with executed_as(plan, self.attention), self.source.family.stretched(self.transformer, steps.rope):
+        run = Execution(self.attention, deterministic=(plan.attention or self.attention) != RACING)
+        with executed_as(plan, run), self.source.family.stretched(self.transformer, steps.rope):
             return self.engine(Problem(self.objective, self.parameters), steps)
 
     def objective(self, parameters: Mapping[str, Tensor], step: StepInput) -> Tensor:

@@ -45,8 +45,8 @@ from probes.progress import counting
 from probes.room import Room
 from probes.sweep import Sweep, cell, empty
 from train.batch import alike
-from train.determinism import check_repeatable
 from train.plan import Sample
+from train.repeatable import check_repeatable
 
 if TYPE_CHECKING:
     import xarray as xr

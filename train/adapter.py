@@ -105,8 +105,15 @@ def read(path: Path) -> tuple[dict[str, Tensor], Lora]:
 
 def attach_file(transformer: nn.Module, path: Path) -> tuple[dict[str, nn.Parameter], Lora]:
     """Freeze ``transformer`` and add the adapter of ``path``."""
-    tensors, lora = read(path)
+    _, lora = read(path)
     parameters = attach(transformer, lora, seed=0)
+    fill(parameters, path)
+    return parameters, lora
+
+
+def fill(parameters: dict[str, nn.Parameter], path: Path) -> None:
+    """Put the adapter of ``path`` into ``parameters``, float32. UsageError where names or shapes are others."""
+    tensors, _ = read(path)
     missing = {plain_name(name) for name in parameters} ^ set(tensors)
     if missing:
         raise UsageError(f"{path}: {len(missing)} tensors without a partner in this model, such as {min(missing)}")
@@ -117,4 +124,3 @@ def attach_file(transformer: nn.Module, path: Path) -> tuple[dict[str, nn.Parame
                 f"{path}: {plain_name(name)} is {list(value.shape)}, this model takes {list(parameter.shape)}"
             )
         parameter.data = value.to(parameter.device, torch.float32)
-    return parameters, lora

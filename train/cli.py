@@ -1,18 +1,59 @@
 """The command ``train``. Heavy imports wait until a command runs, so that --help answers at once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from analysis.entry import run as run_app
+from train.options import with_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
+Config = Annotated[
+    Path | None, typer.Option(help="TOML file of the settings below; the command line wins.", show_default=False)
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings as TOML, and what they plan.")]
 
-@app.callback()
-def train() -> None:
-    """The training step that is probed: its arms, its model families and the shipped mini model."""
+
+@app.callback(invoke_without_command=True)
+@with_settings
+def train(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("run"),
+    config: Config = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    dry_run: DryRun = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Train a LoRA, by the very step that is probed. Without a command below: one run, of one arm."""
+    if context.invoked_subcommand is not None:
+        return
+    from train.run import describe, run
+    from train.settings import resolve
+
+    settings = resolve(config, given)
+    if dry_run:
+        describe(settings)
+    else:
+        run(settings, out, resuming=resume)
+
+
+@app.command()
+@with_settings
+def certify(
+    out: Annotated[Path, typer.Option(help="The certificate, as JSON.")] = Path("certificate.json"),
+    config: Config = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Also the first steps in two new processes.")] = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Take a certificate of determinism for a run, which is not trained. Exit code 3 if none can be granted."""
+    from train.run import certificate
+    from train.settings import resolve
+
+    raise typer.Exit(certificate(resolve(config, given | {"deterministic": True}), out, fresh=fresh))
 
 
 @app.command()

@@ -1,20 +1,18 @@
-"""Strict determinism: the switches, a watch over them, and a step that is run twice and compared.
+"""Strict determinism: the switches, and a watch over them.
 
-strict()                       # before CUDA starts and before anything is compiled
-check_repeatable(gradients)    # before the instrument is trusted
-...
-check()                        # at each place that would otherwise believe in the switches
+strict()            # before CUDA starts and before anything is compiled
+with guarded():     # whoever would turn the switch off in here gets an error
+    ...
+    check()         # at each place that would otherwise believe in the switches
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from math import inf, isfinite
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from analysis.errors import Refused, UsageError
 
@@ -24,6 +22,7 @@ CUBLAS_WORKSPACES = (":4096:8", ":16:8")  # what NVIDIA documents as determinist
 backends: Any = torch.backends  # torch's type stubs lack some of it
 
 promised: dict[str, Switch] = {}  # the switches as strict() left them; empty: strict() was not called
+attempts: list[str] = []  # to turn them off inside guarded(), also those whose error was swallowed
 
 
 def switches() -> dict[str, Switch]:
@@ -117,6 +116,8 @@ def check() -> None:
     """Refuses if a switch is no longer as ``strict`` left it."""
     if not promised:
         raise Refused("strict determinism was never set; call train.determinism.strict() before the run")
+    if attempts:
+        raise Refused(f"{attempts[0]} was called under strict determinism; results since then are not covered")
     now = switches()
     for name, value in promised.items():
         if now[name] != value:
@@ -124,6 +125,31 @@ def check() -> None:
                 f"{name} became {now[name]!r} after strict determinism had set {value!r}; "
                 "find what changed it: results since then are not covered"
             )
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Within it, a call that would turn strict determinism off, or to warn_only, is refused where it stands.
+
+    All of torch's ways to do so end in one function of its extension, which is watched here. The refusal is
+    remembered for ``check``, in case the caller swallows it.
+    """
+    check()
+    extension: Any = torch._C
+    setter = extension._set_deterministic_algorithms
+
+    def watched(mode: bool, *, warn_only: bool = False) -> None:
+        if not mode or warn_only:
+            attempts.append(f"use_deterministic_algorithms({mode}, warn_only={warn_only})")
+            raise Refused(f"{attempts[-1]} under strict determinism; find that call and remove it")
+        setter(mode, warn_only=warn_only)
+
+    extension._set_deterministic_algorithms = watched
+    try:
+        yield
+    finally:
+        extension._set_deterministic_algorithms = setter
+        attempts.clear()
 
 
 @contextmanager
@@ -152,48 +178,3 @@ def strict_within(*, tf32: bool = False) -> Iterator[None]:
             os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
         promised.clear()
         promised.update(promised_before)
-
-
-def bytes_equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same type, shape and bytes: -0.0 is not 0.0, NaN is NaN of the same bits."""
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return torch.equal(*(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for x in (a, b)))
-
-
-def check_repeatable(gradient_function: Callable[[], Mapping[str, Tensor]]) -> None:
-    """Runs the step twice and refuses if a byte of any tensor differs, naming the first and the likely cause."""
-    first = {name: gradient.detach().clone() for name, gradient in gradient_function().items()}
-    second = gradient_function()
-    if first.keys() != second.keys():
-        odd = sorted(first.keys() ^ second.keys())
-        raise Refused(f"a step repeated gave other tensors: {odd[0]!r} and {len(odd) - 1} more came once only")
-    different = [name for name in first if not bytes_equal(first[name], second[name])]
-    if different:
-        size = max(relative_difference(first[name], second[name]) for name in different)
-        raise Refused(
-            f"a step repeated with nothing changed gave other gradients: {different[0]!r} is the first of "
-            f"{len(different)} of {len(first)} tensors (relative difference {size:.1e}); {likely_cause(size)}"
-        )
-
-
-def relative_difference(a: Tensor, b: Tensor) -> float:
-    """|a - b| / |a| in float64; infinite where it cannot be formed (other shapes, NaN, a = 0), 0 for signs of zero."""
-    if a.shape != b.shape:
-        return inf
-    difference, size = (a.double() - b.double()).norm().item(), a.double().norm().item()
-    if difference == 0:
-        return 0.0
-    return difference / size if size > 0 and isfinite(difference) else inf
-
-
-def likely_cause(size: float) -> str:
-    """What to look at first for a relative difference of ``size`` between two repeats."""
-    if size < 1e-3:
-        return (
-            "the size of a changed order of additions: most likely a racing attention backward (use attention sdpa "
-            "or math with deterministic=True), else a scatter or resize kernel or a changed number of threads"
-        )
-    return (
-        "far more than rounding: most likely hidden randomness (dropout: call model.eval()) or state kept by the model"
-    )

@@ -27,6 +27,11 @@ class StepInput:
     condition: Mapping[str, Tensor] = field(default_factory=dict)
     rope: Rope = NATIVE
 
+    def to(self, device: str) -> "StepInput":
+        """The same on another device."""
+        condition = {name: value.to(device) for name, value in self.condition.items()}
+        return StepInput(self.x_sigma.to(device), self.sigma.to(device), self.target.to(device), condition, self.rope)
+
 
 def flow_matching(
     x0: Tensor, noise: Tensor, sigma: Tensor, condition: Mapping[str, Tensor], rope: Rope = NATIVE

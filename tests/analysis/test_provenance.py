@@ -37,12 +37,12 @@ def test_every_difference_is_named_with_both_values_settings_first() -> None:
         environment={"torch": "2.14.0", "threads": 1},
     )
     assert differences(now, STORED) == [
-        'setting arms is ["native"]; the store has ["native", "demote:56"]',
-        "setting chunk is absent; the store has null",
-        "setting extra is 2.5; the store has absent",
-        "setting seed is 1; the store has 0",
-        'hash model is "m2"; the store has "m1"',
-        'environment torch is "2.14.0"; the store has "2.13.0"',
+        'setting arms is ["native"], it was ["native", "demote:56"]',
+        "setting chunk is absent, it was null",
+        "setting extra is 2.5, it was absent",
+        "setting seed is 1, it was 0",
+        'hash model is "m2", it was "m1"',
+        'environment torch is "2.14.0", it was "2.13.0"',
     ]
 
 

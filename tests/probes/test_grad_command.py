@@ -93,7 +93,7 @@ def test_where_gradients_are_kept_changes_no_byte(reference, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        (["--seed", "1"], "setting seed is 1; the store has 0"),
+        (["--seed", "1"], "setting seed is 1, it was 0"),
         (["--engine", "loop"], "setting engine is"),
         (["--chunk", "2"], "setting chunk is 2"),
         (["--threads", "2"], "threads"),

@@ -30,10 +30,12 @@ class AttentionCalls:
         self.entered: list[str] = []  # names of the modules whose forward is running, outermost first
         self.closed = False
         self.counted: dict[tuple[str, bool, str], int] = {}
+        self.longest_keys = 0  # of the calls outside compiled graphs
         self.compiled_before = {kind: int(tally) for kind, tally in compiled_calls.items()}
 
-    def record(self, kind: Kind) -> None:
-        """One more call, from the innermost module that is running."""
+    def record(self, kind: Kind, keys: int) -> None:
+        """One more call, over a sequence of ``keys``, from the innermost module that is running."""
+        self.longest_keys = max(self.longest_keys, keys)
         key = (*kind, self.entered[-1] if self.entered else "")
         self.counted[key] = self.counted.get(key, 0) + 1
 
@@ -67,6 +69,10 @@ class AttentionCalls:
         for (backend, deterministic, _), n in self.counts.items():
             sums[backend, deterministic] += n
         return dict(sums)
+
+    def summary(self) -> dict[str, int]:
+        """``by_backend`` in words: ``sdpa, deterministic``."""
+        return {f"{name}, {'' if kept else 'not '}deterministic": n for (name, kept), n in self.by_backend().items()}
 
     def by_module(self) -> dict[str, int]:
         """Calls by the name of the module that made them."""

@@ -53,8 +53,10 @@ def routed(backend: str, *, deterministic: bool, model: nn.Module | None = None)
             f"attention backend {backend!r} cannot be deterministic; use sdpa or math, or deterministic=False"
         )
     if not deterministic and any(outer.deterministic for outer in in_force):
+        running = next((outer.calls.entered[-1] for outer in in_force if outer.calls.entered), "")
         raise Refused(
-            f"attention {backend!r} with deterministic=False inside a deterministic route; route it separately"
+            f"attention {backend!r} with deterministic=False inside a deterministic route"
+            f"{running and f' ({running})'}; route it separately"
         )
     before = F.scaled_dot_product_attention
     if before is not (in_force[-1].op if in_force else torch_sdpa):
@@ -105,7 +107,7 @@ def attention_op(backend: Backend, deterministic: bool) -> Callable[..., Tensor]
             tally.add_(1)
         else:
             for route in in_force:
-                route.calls.record(kind)
+                route.calls.record(kind, key.shape[-2])
         options = Options(attn_mask, is_causal, scale, enable_gqa)
         return backend.attend(query, key, value, options, deterministic)
 

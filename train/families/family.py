@@ -22,6 +22,9 @@ class Family(Protocol):
     transformer_class: ClassVar[str]  # of diffusers; how a model's family is found
     block_lists: ClassVar[tuple[str, ...]]  # attributes that hold the blocks, in depth order
     lora_targets: ClassVar[str]  # regular expression over module names
+    #: For ``train.kohya``: names of the original code, and the modules each one is made of; {} is the block's number.
+    #: Empty where the names are diffusers' own.
+    kohya_modules: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]]
     channels: int  # of a latent
     patch: int  # latent pixels along a token's side
 

@@ -17,6 +17,12 @@ from train.objective import StepInput
 from train.rope import Rope, band_factors
 
 
+def in_block(original: str, here: str, modules: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Rows of ``kohya_modules`` for one list of blocks. modules: original name -> names here, one after the other."""
+    for name, parts in modules.items():
+        yield f"{original}.{{}}.{name}", tuple(f"{here}.{{}}.{part}" for part in parts.split())
+
+
 class Flux:
     """Packing, arguments and block order of one Flux model.
 
@@ -30,6 +36,18 @@ class Flux:
         r"(single_)?transformer_blocks\.\d+\."
         r"(attn\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2)|proj_mlp|proj_out)"
     )
+    kohya_modules: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = (
+        *in_block("double_blocks", "transformer_blocks", {
+            "img_attn.qkv": "attn.to_q attn.to_k attn.to_v", "img_attn.proj": "attn.to_out.0",
+            "txt_attn.qkv": "attn.add_q_proj attn.add_k_proj attn.add_v_proj", "txt_attn.proj": "attn.to_add_out",
+            "img_mlp.0": "ff.net.0.proj", "img_mlp.2": "ff.net.2", "img_mod.lin": "norm1.linear",
+            "txt_mlp.0": "ff_context.net.0.proj", "txt_mlp.2": "ff_context.net.2",
+            "txt_mod.lin": "norm1_context.linear",
+        }),
+        *in_block("single_blocks", "single_transformer_blocks", {
+            "linear1": "attn.to_q attn.to_k attn.to_v proj_mlp", "linear2": "proj_out", "modulation.lin": "norm.linear",
+        }),
+    )  # fmt: skip
 
     def __init__(self, config: Mapping[str, Any], channels: int) -> None:
         area, rest = divmod(config["in_channels"], channels)

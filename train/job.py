@@ -1,0 +1,155 @@
+"""Everything a training run computes with, made from its settings before the first number is drawn."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from analysis.errors import Refused, UsageError
+from train import determinism, kohya, model, optimizer, placement, sigma_samplers, weighting
+from train.adapter import Lora, attach, attach_file
+from train.arms import Arm, parse
+from train.attention.backend import backend_named
+from train.data_order import DataOrder
+from train.execution import Execution
+from train.families import Family, grid
+from train.plan import NATIVE, Plan
+from train.settings import Settings
+from train.step import Source, step_input
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run: what is fixed, and the adapter and optimiser that its steps change.
+
+    call: the transformer, or what the compiler made of it; hashes: of model, adapter and latents.
+    """
+
+    settings: Settings
+    arm: Arm
+    transformer: nn.Module
+    call: Callable[..., Any]
+    parameters: dict[str, nn.Parameter]
+    lora: Lora
+    adamw: torch.optim.AdamW
+    source: Source
+    order: DataOrder
+    sampler: sigma_samplers.SigmaSampler
+    weighting: weighting.Weighting
+    execution: Execution
+    hashes: Mapping[str, str]
+
+    @property
+    def family(self) -> Family:
+        return self.source.family
+
+    def sigmas(self, steps: range) -> np.ndarray:
+        """sigma of every sample of ``steps``: [steps, samples], float64, the same for every arm."""
+        tokens = None
+        if self.sampler.needs_tokens:
+            tokens = np.array([[self.native_tokens(s.image) for s in self.order.of(step)] for step in steps])
+        return sigma_samplers.draw_sigma_table(
+            self.sampler, seed=self.settings.seed, steps=steps, samples=self.settings.samples, tokens=tokens
+        )
+
+    def native_tokens(self, image: str) -> int:
+        """Image tokens of the native grid."""
+        return int(np.prod(grid(self.family, *self.source.latents.shape(image, self.source.latents.tier))))
+
+    @cached_property
+    def schedule(self) -> placement.Schedule:
+        """Which steps the arm treats."""
+        return placement.schedule(self.arm, self.settings.steps, self.sigmas, seed=self.settings.seed)
+
+    def plan(self, step: int) -> Plan:
+        """What is done in ``step``: the whole of it as the arm, or as the native step."""
+        return self.arm.plan(self.arm.hi) if self.schedule.treated[step] else NATIVE
+
+
+def prepare(settings: Settings) -> Job:
+    """Load and check everything; all errors of the input come from here."""
+    arm = parse(settings.arm)
+    sampler, weights = sigma_samplers.parse(settings.sigma_sampler), weighting.parse(settings.weighting)
+    execution = execution_of(settings, arm)
+    loaded = model.load(settings.model)
+    latents = model.latents_of(loaded, Path(settings.latents) if settings.latents else None)
+    if (settings.images or 1) > len(latents.names):
+        raise UsageError(f"--images {settings.images}: the corpus has {len(latents.names)}; ask for fewer")
+    transformer = loaded.transformer.to(execution.device)
+    parameters, lora, adapter = adapter_of(loaded, settings)
+    if settings.activation_checkpointing:
+        transformer.enable_gradient_checkpointing()  # pyright: ignore[reportCallIssue]
+    job = Job(
+        settings=settings,
+        arm=arm,
+        transformer=transformer,
+        call=compiled(transformer) if settings.compile else transformer,
+        parameters=parameters,
+        lora=lora,
+        adamw=optimizer.adamw(parameters, settings),
+        source=Source(latents, loaded.family, settings.seed),
+        order=DataOrder(latents.names[: settings.images], settings.samples, settings.seed),
+        sampler=sampler,
+        weighting=weights,
+        execution=execution,
+        hashes={"model": loaded.digest(), "adapter": adapter, "latents": latents.digest()},
+    )
+    check_arm(job)
+    return job
+
+
+def execution_of(settings: Settings, arm: Arm) -> Execution:
+    """The run's own way to execute a step; refuses attention that cannot keep the promise of ``deterministic``."""
+    for name in filter(None, (settings.attention, arm.plan(arm.hi).attention)):
+        if settings.deterministic and not backend_named(name).can_be_deterministic:
+            raise Refused(f"--deterministic with attention {name}: it cannot be; take sdpa or math, or leave the flag")
+        backend_named(name)
+    device = settings.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    elif device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch finds none on this machine; take cpu")
+    dtype = None if settings.precision == "fp32" else settings.precision
+    return Execution(settings.attention, settings.deterministic, dtype, device)
+
+
+def adapter_of(loaded: model.Model, settings: Settings) -> tuple[dict[str, nn.Parameter], Lora, str]:
+    """The adapter to train, in float32: parameters by name, its settings, and the hash of its file or ``fresh``."""
+    if settings.adapter is not None:
+        file = Path(settings.adapter)
+        return *attach_file(loaded.transformer, file), model.hash_of([file])
+    alpha = float(settings.rank) if settings.alpha is None else settings.alpha
+    lora = Lora(settings.rank, alpha, settings.targets or loaded.family.lora_targets)
+    return attach(loaded.transformer, lora, settings.seed), lora, "fresh"
+
+
+def compiled(transformer: nn.Module) -> Callable[..., Any]:
+    """The transformer compiled anew: a graph made before the switches were set would not obey them."""
+    torch._dynamo.reset()
+    return torch.compile(transformer, dynamic=False)
+
+
+def check_arm(job: Job) -> None:
+    """Find what only shows with the data: a tier without latents or not divided by the patch, a sigma out of range."""
+    plan = job.arm.plan(job.arm.hi)
+    lower = plan.demote or plan.demote_latent or plan.repromote
+    latents = job.source.latents
+    for name in job.order.names:
+        latents.shape(name, lower.of(latents.tier) if lower else latents.tier)
+    if job.settings.format == "kohya":
+        kohya.converted(job.parameters, job.lora, job.family, job.transformer)
+    first = np.flatnonzero(job.schedule.treated)[:1]
+    for step in first.tolist():
+        step_input(plan, job.order.of(step)[0], job.sigmas(range(step, step + 1))[0, 0].item(), job.source)
+
+
+def begin(settings: Settings) -> None:
+    """Switches of the process, before a model is loaded and before anything is compiled."""
+    determinism.set_threads(settings.threads or torch.get_num_threads())
+    if settings.deterministic:
+        determinism.strict()

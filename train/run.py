@@ -1,0 +1,127 @@
+"""A training run, on one screen.
+
+settings -> switches -> model, adapter, plan of every step -> certificate -> steps, with checkpoints -> files.
+"""
+
+import shlex
+import sys
+from collections import Counter
+from contextlib import closing, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from time import perf_counter
+
+from tqdm import tqdm
+
+from analysis import lock
+from analysis.disk import naming_the_disk
+from analysis.errors import Refused
+from analysis.provenance import Provenance, this_code
+from train import adapter, checkpoint, determinism, kohya, record, resume
+from train.certificate import NOT_ASKED
+from train.certify import certify
+from train.environment import environment
+from train.fresh import agree
+from train.job import Job, begin, prepare
+from train.settings import Settings, toml
+from train.training_step import advance
+
+
+def run(settings: Settings, out: Path, *, resuming: bool) -> None:
+    """Train as ``settings`` say, into the folder ``out``; with ``resuming`` go on with the run that is there."""
+    begin(settings)
+    job = prepare(settings)
+    with naming_the_disk(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with lock.writing(out):
+        done = resume.open_run(out, job, provenance_of(job), resuming=resuming)
+        if done == settings.steps and (out / record.SUMMARY).exists():
+            say(f"{out}: its {done} steps were done before")
+            return
+        if done < settings.steps:
+            take_evidence(job, out, done)
+        say(described(job))
+        take_steps(job, out, done)
+    say(f"{out / checkpoint.ADAPTER}: the adapter after {settings.steps} steps")
+
+
+def take_evidence(job: Job, out: Path, done: int) -> None:
+    """Write the run's certificate; refuse to train where determinism was asked for and none can be granted."""
+    asked = job.settings.deterministic
+    certificate = certify(job, done) if asked else replace(NOT_ASKED, environment=environment())
+    record.write_json(out / record.CERTIFICATE, certificate.as_json())
+    if asked and not certificate.granted:
+        raise Refused(f"--deterministic: {'; '.join(certificate.against)}")
+
+
+def take_steps(job: Job, out: Path, done: int) -> None:
+    """Every step after ``done``, with checkpoints, and the files at the end."""
+    steps, every = job.settings.steps, job.settings.checkpoint_every
+    calls: Counter[str] = Counter()
+    started = perf_counter()
+    with (
+        determinism.guarded() if job.settings.deterministic else nullcontext(),
+        closing(record.StepLog(out, done)) as log,
+        tqdm(total=steps, initial=done, unit="it", dynamic_ncols=True, smoothing=0.05) as bar,
+    ):
+        for step in range(done, steps):
+            before = perf_counter()
+            outcome = advance(job, step)
+            if job.settings.deterministic:
+                determinism.check()
+            calls.update(outcome.calls.summary())
+            line = record.line_of(job, step, outcome, perf_counter() - before)
+            log.add(line)
+            bar.set_postfix(loss=f"{line['loss']:.4f}", refresh=False)
+            bar.update()
+            if step + 1 == steps or (every and (step + 1) % every == 0):
+                log.synchronise()
+                checkpoint.write(out, job, step + 1)
+        tokens = log.tokens
+    adapter.save(out / checkpoint.ADAPTER, job.parameters, job.lora)
+    if job.settings.format == "kohya":
+        kohya.save(out / kohya.ADAPTER, job.parameters, job.lora, job.family, job.transformer)
+    record.write_json(out / record.SUMMARY, record.summary(job, tokens, calls, perf_counter() - started))
+
+
+def provenance_of(job: Job) -> Provenance:
+    """How the run is made, for ``run.json``. Data and adapter go by their hashes, threads by the environment."""
+    settings = asdict(job.settings)
+    for name in ("model", "latents", "adapter", "threads"):
+        del settings[name]
+    return Provenance(shlex.join(sys.argv), settings, this_code(), job.hashes, environment())
+
+
+def described(job: Job) -> str:
+    """What is about to be done, in a line."""
+    trainable = sum(p.numel() for p in job.parameters.values())
+    eligible, treated = int(job.schedule.eligible.sum()), int(job.schedule.treated.sum())
+    return (
+        f"arm {job.arm.text}: {treated} of {eligible} eligible steps treated, of {job.settings.steps}; "
+        f"{trainable:,} trainable parameters, {len(job.order.names)} images"
+    )
+
+
+def say(text: str) -> None:
+    """A line for the person, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def describe(settings: Settings) -> None:
+    """``--dry-run``: the settings as TOML on standard output, and what they plan on standard error."""
+    begin(settings)
+    job = prepare(settings)
+    print(toml(settings))
+    say(described(job))
+
+
+def certificate(settings: Settings, out: Path, *, fresh: bool) -> int:
+    """``train certify``: take the evidence, write it to ``out``, print it. Exit code 0 if granted, else 3."""
+    begin(settings)
+    found = certify(prepare(settings))
+    if fresh:
+        common, against = agree(settings)
+        found = replace(found, fresh=common, against=(*found.against, *against))
+    record.write_json(out, found.as_json())
+    print(found)
+    return 0 if found.granted else Refused.exit_code
