@@ -42,8 +42,9 @@ to zero, gradients clipped at norm {clip:g}, weights averaged with decay {averag
 pixels, a quarter each at 56 and 48; sigma stratified uniform over (0, 1); {crop_count:,} crops; seed {seed}.
 Training loss, mean over the 200 steps before: {training_loss}.
 {seconds}
-The adapter: rank {rank}, {warm_steps} steps, batch {warm_batch}, AdamW at {warm_rate:g}, seed {warm_seed}; its
-loss went from {warm_first:.4f} to {warm_last:.4f} (means over the first and last 25 steps).
+The adapter: rank {rank}, {warm_steps} steps, batch {warm_batch}, AdamW at {warm_rate:g}, seed {warm_seed}; with it
+the loss on the corpus goes from {warm_before:.4f} to {warm_after:.4f} (the same 480 samples, sigma stratified over
+(0, 1)). It stops early on purpose: a converged adapter has no mean gradient left to compare arms by.
 
 The Debian packages are only read. Unpacked anywhere, they are `DIR`:
 

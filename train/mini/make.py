@@ -10,18 +10,19 @@ from time import perf_counter
 
 import torch
 from diffusers import FluxTransformer2DModel
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tqdm import tqdm
 
 from analysis.atomic import replacing
 from train import model as models
+from train import tensors_file
 from train.mini import card
 from train.mini.corpus import cut
 from train.mini.evaluate import Loss, linear_losses, losses
 from train.mini.photographs import crops
 from train.mini.pretrain import TIERS, Recipe, Training, advance, begin, latent, new_model, restore, save
 from train.mini.sample import sampled, sheet
-from train.mini.warm import Warming, warm
+from train.mini.warm import Warming, corpus_loss, warm
 from train.mini.wiener import BASES, fit, write
 
 CROPS = 12_000  # for training
@@ -66,8 +67,7 @@ def pretrain(work: Path, pixels: dict[int, torch.Tensor], recipe: Recipe) -> lis
 
 def keep(work: Path, training: Training) -> None:
     """The averaged weights of this step."""
-    with replacing(work / f"averaged_{training.step}.safetensors") as partial:
-        save_file(training.averaged, partial)
+    tensors_file.write(work / f"averaged_{training.step}.safetensors", training.averaged, {})
 
 
 def ship(out: Path, unpacked: Path, recipe: Recipe) -> None:
@@ -80,11 +80,15 @@ def ship(out: Path, unpacked: Path, recipe: Recipe) -> None:
     cut(out / "corpus", seed=recipe.seed, unpacked=unpacked)
 
 
-def warm_adapter(out: Path, warming: Warming) -> list[float]:
-    """Warm the adapter on the corpus; returns its losses."""
+def warm_adapter(out: Path, warming: Warming) -> tuple[float, float]:
+    """Warm the adapter on the corpus; returns the corpus's loss before and after."""
     loaded = models.load(str(out))
-    steps = tqdm(warm(loaded, models.latents_of(loaded, None), warming), total=warming.steps, unit="step")
-    return [loss for _, loss in steps]
+    latents = models.latents_of(loaded, None)
+    corpus = torch.stack([latents.latent(name, latents.tier) for name in latents.names])
+    before = corpus_loss(loaded, corpus, seed=warming.seed)
+    for _ in tqdm(warm(loaded, corpus, warming), total=warming.steps, unit="step"):
+        pass
+    return before, corpus_loss(loaded, corpus, seed=warming.seed)
 
 
 def document(
@@ -95,7 +99,7 @@ def document(
     recipe: Recipe,
     warming: Warming,
     history: list[dict[str, float]],
-    warmed: list[float],
+    warmed: tuple[float, float],
 ) -> None:
     """Losses against the linear yardstick, samples, and the card."""
     filters = {basis: fit(latent(training_pixels[:FITTED]), basis) for basis in BASES}
@@ -120,8 +124,8 @@ def document(
         "held_out": HELD_OUT,
         "training_loss": ", ".join(f"{mean(history, step):.4f} at {step}" for step in marks),
         "seconds": f"It took {sum(row['seconds'] for row in history) / 3600:.1f} hours on one CPU core.",
-        "warm_first": sum(warmed[:25]) / 25,
-        "warm_last": sum(warmed[-25:]) / 25,
+        "warm_before": warmed[0],
+        "warm_after": warmed[1],
     }
     final = losses(shipped, held_out, linear, seed=recipe.seed)
     card.written(out, recipe=recipe, warming=warming, facts=facts, final=final, earlier=found)
