@@ -142,10 +142,20 @@ def check_arm(job: Job) -> None:
     for name in job.order.names:
         latents.shape(name, lower.of(latents.tier) if lower else latents.tier)
     if job.settings.format == "kohya":
+        # Its errors come now, and not after the last step.
         kohya.converted(job.parameters, job.lora, job.family, job.transformer)
-    first = np.flatnonzero(job.schedule.treated)[:1]
-    for step in first.tolist():
-        step_input(plan, job.order.of(step)[0], job.sigmas(range(step, step + 1))[0, 0].item(), job.source)
+    for step, i, sigma in extremes(job):
+        step_input(plan, job.order.of(step)[i], sigma, job.source)
+
+
+def extremes(job: Job) -> list[tuple[int, int, float]]:
+    """The treated samples of least and largest sigma, as (step, sample of the step, sigma); none if none is treated."""
+    treated = np.flatnonzero(job.schedule.treated)
+    if not treated.size:
+        return []
+    sigmas = job.sigmas(range(job.settings.steps))[treated]
+    places = [np.unravel_index(at, sigmas.shape) for at in (sigmas.argmin(), sigmas.argmax())]
+    return [(int(treated[row]), int(column), float(sigmas[row, column])) for row, column in places]
 
 
 def begin(settings: Settings) -> None:

@@ -1,0 +1,58 @@
+"""A model of one or two blocks with a corpus, small enough to train it dozens of times, and runs of it."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """Folder of a Flux of two blocks on 64 x 64 pixels: 257 keys, so that attention spans several key blocks."""
+    import torch
+    from diffusers import FluxTransformer2DModel
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("tiny")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        transformer = FluxTransformer2DModel(
+            patch_size=1,
+            in_channels=48,
+            num_layers=1,
+            num_single_layers=1,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            joint_attention_dim=16,
+            pooled_projection_dim=16,
+            axes_dims_rope=[4, 6, 6],
+        )
+    transformer.save_pretrained(folder / "transformer")
+    (folder / "sigma_probes.json").write_text(json.dumps({"tier": 64, "channels": 3, "scale": 2.0}))
+    (folder / "corpus").mkdir()
+    generator = np.random.default_rng(0)
+    for i in range(5):
+        coarse = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        picture = Image.fromarray(coarse).resize((64, 64), Image.Resampling.BICUBIC)
+        picture.save(folder / "corpus" / f"{i}.png")
+    return folder
+
+
+@pytest.fixture
+def settings_of(tiny):
+    """Settings of a short run of the tiny model, with changes."""
+    from train.settings import Settings
+
+    def make(**changes):
+        base = {"model": str(tiny), "steps": 6, "rank": 2, "threads": 1, "checkpoint_every": 2, "learning_rate": 1e-3}
+        return Settings(**(base | changes))
+
+    return make
+
+
+@pytest.fixture
+def job_of(settings_of):
+    """A prepared job of such settings."""
+    from train.job import prepare
+
+    return lambda **changes: prepare(settings_of(**changes))
