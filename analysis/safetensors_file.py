@@ -162,7 +162,5 @@ def _place(name: str, entry: Any) -> tuple[int, int, Layout]:
         if bits >= 8 * _LARGEST:
             raise _Damaged(f"{name!r:.80} is larger than any file")
     if bits != 8 * (stop - start):
-        raise _Damaged(
-            f"{name!r:.80}, {dtype} {shape!s:.80}, does not fit bytes {start} to {stop} of the data"
-        )
+        raise _Damaged(f"{name!r:.80}, {dtype} {shape!s:.80}, does not fit bytes {start} to {stop} of the data")
     return start, stop, Layout(dtype, tuple(shape))
