@@ -27,7 +27,8 @@ def main() -> None:
     arms = tuple(f"demote:{asked.tier}+noise:{coupling}" for coupling in COUPLINGS)
     settings = Settings(
         sigma_grid=asked.sigma_grid, arms=arms, images=asked.images, draws=asked.draws, metrics=("raw",), engine="func",
-        chunk=24, attention="sdpa", model="mini", latents=None, adapter=None, rank=4, seed=0, threads=None, memory=4.0,
+        chunk=24, attention="sdpa", model="mini", latents=None, adapter=None, rank=4, seed=0,
+        jobs=None, threads=None, memory=4.0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "coupling.zarr"

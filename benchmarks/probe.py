@@ -61,7 +61,8 @@ def main() -> None:
     determinism.strict()
     settings = Settings(
         sigma_grid="0.6", arms=tuple(DEFAULT_ARMS), images=24, draws=4, metrics=("raw",), engine="func", chunk=24,
-        attention="sdpa", model="mini", latents=None, adapter=None, rank=4, seed=0, threads=None, memory=4.0,
+        attention="sdpa", model="mini", latents=None, adapter=None, rank=4, seed=0,
+        jobs=None, threads=None, memory=4.0,
     )  # fmt: skip
     sweep, source, _ = prepare(settings, (SIGMA,), resolve_arms(settings.arms))
     native = replace(sweep, arms=(NATIVE_ARM,))

@@ -15,8 +15,9 @@ class Budget:
 
     gradients: int
     tokens: int
-    memory: int  # of a cell, beside the model and its activations
-    scratch: int  # on disk while a cell is computed
+    jobs: int  # processes
+    memory: int  # for the gradients of a cell in each process, beside models and activations
+    scratch: int  # on disk while cells are computed
     disk: int  # of the finished store, before compression
     seconds: float
     seconds_of_group: float
@@ -25,22 +26,27 @@ class Budget:
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
-        rate = self.gradients_of_group / self.seconds_of_group
+        timed = self.gradients_of_group
+        rate = timed / self.seconds_of_group
         return "\n".join(
             [
                 f"gradients  {self.gradients:,}",
                 f"tokens     {self.tokens:,}",
-                f"memory     {self.memory / GIB:.2f} GiB for a cell's gradients, beside the model",
+                f"processes  {self.jobs}",
+                f"memory     {self.memory / GIB:.2f} GiB for gradients, beside a model in each process",
                 f"scratch    {self.scratch / GIB:.2f} GiB on disk while it runs",
                 f"disk       {self.disk / GIB:.3f} GiB for the store, at most",
-                f"time       {minutes} min {seconds} s at {rate:.1f} gradients/s ({self.gradients_of_group} timed)",
+                f"time       {minutes} min {seconds} s at {rate:.1f} gradients/s a process ({timed} timed)",
                 f"corpus     {'gram_cross is kept' if self.cross else 'gram_cross does not fit and is left out'}",
             ]
         )
 
 
-def timed(sweep: Sweep, tokens: np.ndarray, room: Room) -> Budget:
-    """Measure one group of images at the middle sigma, after a warm-up, and scale. tokens: [arms, images]."""
+def timed(sweep: Sweep, tokens: np.ndarray, room: Room, jobs: int) -> Budget:
+    """Measure one group of images at the middle sigma, after a warm-up, and scale. tokens: [arms, images].
+
+    The time is that of ``jobs`` processes that do not hold up each other.
+    """
     sigma = sweep.sigmas[len(sweep.sigmas) // 2]
     group = replace(sweep, images=sweep.images[: sweep.group])
     cell(group, room, sigma, lambda _: None)
@@ -53,10 +59,11 @@ def timed(sweep: Sweep, tokens: np.ndarray, room: Room) -> Budget:
     return Budget(
         gradients=per_cell * cells,
         tokens=int(tokens.sum()) * sweep.draws * cells,
-        memory=room.working + (held if room.in_memory else 0),
-        scratch=0 if room.in_memory else held,
+        jobs=jobs,
+        memory=jobs * (room.working + (held if room.in_memory else 0)),
+        scratch=0 if room.in_memory else jobs * held,
         disk=store_bytes(sweep, cross=room.cross),
-        seconds=taken * per_cell / each * cells,
+        seconds=taken * per_cell / each * -(-cells // jobs),
         seconds_of_group=taken,
         gradients_of_group=each,
         cross=room.cross,

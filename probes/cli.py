@@ -37,7 +37,11 @@ def grad(
     adapter: Annotated[Path | None, typer.Option(help="LoRA to probe at; default: the model's warmed one.")] = None,
     rank: Annotated[int, typer.Option(min=1, help="Rank of a fresh LoRA, where there is none to read.")] = 16,
     seed: Annotated[int, typer.Option(help="Of every draw.")] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; default: as torch chooses.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes, a sigma each; default: a core and 4 GiB each, or 1 with --threads."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU, in one process; default: 1.")] = None,
     memory: Annotated[float, typer.Option(min=0, help="GiB for a cell's gradients; scratch files beyond.")] = 4.0,
     out: Annotated[Path, typer.Option(help="The store; an unfinished one is resumed.")] = Path("probe.zarr"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from one timed group.")] = False,
@@ -60,6 +64,7 @@ def grad(
         adapter=adapter,
         rank=rank,
         seed=seed,
+        jobs=jobs,
         threads=threads,
         memory=memory,
     )

@@ -7,11 +7,12 @@ repeats -> sweep -> say what was written.
 import json as json_text
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from analysis.disk import naming_the_disk
 from analysis.errors import UsageError
@@ -20,6 +21,7 @@ from probes import grid as grids
 from probes import sweep as sweeps
 from probes.budget import Budget, timed
 from probes.gradients import engine
+from probes.jobs import in_processes, jobs_for
 from probes.measure import StepGradients
 from probes.metrics import Point, metric
 from probes.progress import counting
@@ -50,22 +52,23 @@ class Settings:
     adapter: Path | None
     rank: int
     seed: int
-    threads: int | None
-    memory: float  # GiB
+    jobs: int | None  # processes; None: as many as suit the machine, or one where threads are given
+    threads: int | None  # of one process; None: 1
+    memory: float  # GiB, of all processes together
 
 
 def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     """Run the sweep that ``settings`` ask for into the store ``out``, or with ``dry_run`` say what it takes."""
     sigmas = grids.parse(settings.sigma_grid)
     arms = resolve_arms(settings.arms)
-    determinism.set_threads(settings.threads or torch.get_num_threads())
-    determinism.strict()
+    begin(settings)
     sweep, source, hashes = prepare(settings, sigmas.sigmas, arms)
     tokens = count_tokens(arms, sweep.images, source)
-    room = make_room(settings, sweep, out)
+    jobs = settings.jobs or (1 if settings.threads else jobs_for(len(sigmas.sigmas)))
+    room = make_room(settings, sweep, out, jobs)
     say(f"{sigmas}\narms: {', '.join(arm.text for arm in arms)}")
     if dry_run:
-        report(timed(sweep, tokens, room), json)
+        report(timed(sweep, tokens, room, jobs), json)
         return
     provenance = Provenance(shlex.join(sys.argv), resolved(settings, sweep), this_code(), hashes, environment())
     with sweeps.store.lock(out):
@@ -74,13 +77,31 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
             check_repeats(sweep, arms, settings.attention)
             per_cell = len(sweep.arms) * len(sweep.images) * sweep.draws
             with counting(per_cell * len(sigmas.sigmas), per_cell * (len(sigmas.sigmas) - len(missing))) as progress:
-                sweeps.run(out, sweep, room, missing, progress)
+                if jobs == 1:
+                    sweeps.run(out, sweep, room, missing, progress)
+                else:
+                    write = partial(sweeps.store.write_cell, out)
+                    in_processes(computing, (settings, room), missing, min(jobs, len(missing)), write, progress)
     finished = {"store": str(out), "cells": len(sigmas.sigmas), "computed": len(missing), "cross": room.cross}
     print(
         json_text.dumps(finished)
         if json
         else f"{out}: {len(missing)} of {len(sigmas.sigmas)} cells computed now; complete"
     )
+
+
+def begin(settings: Settings) -> None:
+    """Switches of the process, before anything is computed."""
+    determinism.set_threads(settings.threads or 1)
+    determinism.strict()
+
+
+def computing(given: tuple[Settings, Room]) -> Callable[[int, Callable[[int], None]], dict[str, np.ndarray]]:
+    """In a new process: what computes a cell of this sweep."""
+    settings, room = given
+    begin(settings)
+    sweep, _, _ = prepare(settings, grids.parse(settings.sigma_grid).sigmas, resolve_arms(settings.arms))
+    return lambda index, progress: sweeps.cell(sweep, room, sweep.sigmas[index], progress)
 
 
 def resolve_arms(texts: tuple[str, ...]) -> tuple[Arm, ...]:
@@ -145,8 +166,8 @@ def count_tokens(arms: tuple[Arm, ...], images: tuple[str, ...], source: Source)
     return tokens
 
 
-def make_room(settings: Settings, sweep: sweeps.Sweep, out: Path) -> Room:
-    """Where a cell's gradients go; see ``probes.room``."""
+def make_room(settings: Settings, sweep: sweeps.Sweep, out: Path, jobs: int) -> Room:
+    """Where the gradients of one cell go; see ``probes.room``."""
     with naming_the_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     coordinates = sum(p.size for p in sweep.point.parameters.values()) * len(sweep.metrics)
@@ -156,7 +177,7 @@ def make_room(settings: Settings, sweep: sweeps.Sweep, out: Path) -> Room:
         draws=sweep.draws,
         group=sweep.group,
         coordinates=coordinates,
-        memory=int(settings.memory * GIB),
+        memory=int(settings.memory * GIB / jobs),
         folder=out.parent,
     )
     if not room.cross:
@@ -178,7 +199,15 @@ def check_repeats(sweep: sweeps.Sweep, arms: tuple[Arm, ...], attention: str) ->
 def resolved(settings: Settings, sweep: sweeps.Sweep) -> dict[str, object]:
     """Every setting that can change a number, as resolved."""
     said = asdict(settings)
-    for name in ("sigma_grid", "threads", "memory", "model", "latents", "adapter"):  # by value or by hash elsewhere
+    for name in (
+        "sigma_grid",
+        "jobs",
+        "threads",
+        "memory",
+        "model",
+        "latents",
+        "adapter",
+    ):  # by value or by hash elsewhere
         del said[name]
     return {
         **said,

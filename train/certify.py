@@ -39,8 +39,8 @@ def certify(job: Job, done: int = 0) -> Certificate:
     try:
         with busy(job.execution.device):
             calls = count(job, steps[-1], against)
-            for step in steps:
-                tensors += repeat(job, step, kept, done, against)
+            if calls.total:
+                tensors = sum(repeat(job, step, kept, done, against) for step in steps)
             kernels = {
                 backend: kernel_repeats(backend, job.execution.device, against)
                 for backend in sorted({backend for backend, _ in calls.by_backend()})

@@ -1,6 +1,6 @@
 """`python -m analysis.calibration [REPEATS]`: worst sizes and coverages over the full grid, as a table.
 
-The fourth spectrum is that of the store given by `--store`, or of a synthetic one.
+The fourth spectrum is that of the store given by `--store`, or of the mini model.
 """
 
 import argparse
@@ -17,9 +17,9 @@ Row = tuple[Case, dict[str, float]]
 
 
 def store_spectrum(path: str | None, parameters: int = 64) -> np.ndarray:
-    """Spectrum of a probe store, or of a synthetic store of 24 images."""
+    """Spectrum of a probe store, or the kept one of the mini model."""
     if path is None:
-        return synthetic.spectrum(synthetic.store(images=24, arms=("native",), sigmas=(0.6,)), parameters=parameters)
+        return synthetic.mini_spectrum()
     with xr.open_zarr(path, consolidated=False) as dataset:
         return synthetic.spectrum(dataset, parameters=parameters)
 
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("repeats", type=int, nargs="?", default=4000)
     parser.add_argument("--store", help="probe store to take the fourth spectrum from")
     arguments = parser.parse_args()
-    cases = full_grid(power_laws() | {"store": store_spectrum(arguments.store)})
+    cases = full_grid(power_laws() | {"store" if arguments.store else "mini": store_spectrum(arguments.store)})
     rows = []
     for index, case in enumerate(cases):
         rows.append((case, simulate(case, repeats=arguments.repeats, seed=index)))

@@ -8,6 +8,7 @@ Every estimator is tested on these before it is trusted with a model (docs/metho
 """
 
 from analysis.synthetic.from_store import spectrum
+from analysis.synthetic.mini import mini_spectrum
 from analysis.synthetic.planted import DIRECTIONS, Draws, Planted, power_law, sample
 from analysis.synthetic.probe_store import ARMS, SIGMAS, gram_arrays, store
 
@@ -18,6 +19,7 @@ __all__ = [
     "Draws",
     "Planted",
     "gram_arrays",
+    "mini_spectrum",
     "power_law",
     "sample",
     "spectrum",

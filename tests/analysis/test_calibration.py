@@ -21,8 +21,7 @@ UNPROMISED = {
 
 
 def spectra() -> dict[str, np.ndarray]:
-    data = synthetic.store(images=24, arms=("native",), sigmas=(0.6,))
-    return power_laws() | {"store": synthetic.spectrum(data, parameters=64)}
+    return power_laws() | {"mini": synthetic.mini_spectrum()}
 
 
 def broken(case: Case, rates: dict[str, float], slack: float) -> list[str]:

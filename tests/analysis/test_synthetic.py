@@ -53,3 +53,11 @@ def test_gram_arrays_are_plain_inner_products() -> None:
         assert draw[i, a, d, b, e] == pytest.approx(samples[a, i, d] @ samples[b, i, e])
     for i, a, d, b in np.ndindex(3, 2, 4, 2):
         assert cross[i, a, d, b] == pytest.approx(samples[a, i, d] @ means[b].sum(0))
+
+
+def test_the_kept_spectrum_of_the_mini_model_is_steep_and_of_sum_one() -> None:
+    values = synthetic.mini_spectrum()
+    assert values.shape == (64,)
+    assert values.sum() == pytest.approx(1.0, abs=1e-6)
+    assert (np.diff(values) <= 0).all()
+    assert 3 * values[8] < values[0] < 0.5

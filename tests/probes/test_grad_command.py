@@ -274,3 +274,9 @@ def test_three_kills_change_no_byte(reference, tmp_path):
 def test_help_answers(capsys):
     assert exit_code(app, ["grad", "--help"], name="probes") == 0
     assert "--sigma-grid" in capsys.readouterr().out
+
+
+def test_processes_share_the_cells_and_change_no_byte(reference, tmp_path, capsys):
+    code, _, err = probes(capsys, *RUN, "--jobs", "2", "--out", tmp_path / "jobs.zarr")
+    assert code == 0, err
+    assert same_arrays(reference, tmp_path / "jobs.zarr")

@@ -60,7 +60,7 @@ def test_a_run_writes_adapter_checkpoints_metrics_and_how_it_was_made(finished):
 
 
 def test_every_step_is_a_line_and_the_sum_agrees(finished):
-    settings, out = finished
+    _, out = finished
     rows = lines(out)
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
     for row in rows:

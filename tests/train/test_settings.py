@@ -50,7 +50,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path, text, message):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UsageError, match="nowhere.toml: not a readable TOML file"):
+    with pytest.raises(UsageError, match=r"nowhere.toml: not a readable TOML file"):
         resolve(tmp_path / "nowhere.toml", {})
 
 
