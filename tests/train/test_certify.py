@@ -224,6 +224,8 @@ def test_racing_processes_do_not_agree_and_a_failed_one_says_why(settings_of):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # one that inductor imports
+@pytest.mark.filterwarnings("ignore:.*Function.*should not be instantiated:DeprecationWarning")  # the compiler does
 def test_compiled_runs_of_new_processes_agree_with_separate_caches(settings_of):
     found, against = agree(settings_of(deterministic=True, compile=True))
     assert against == []

@@ -12,7 +12,10 @@ from train.adapter import Lora, attach, plain_name
 from train.families.flux import Flux
 
 RANK, ALPHA = 4, 6.0
-TEXT_SIDE = r"|.*(add_[qkv]_proj|to_add_out|ff_context\.net\.(0\.proj|2)|norm.*\.linear)"
+TEXT_SIDE = (
+    r"|(single_)?transformer_blocks\.\d+\."
+    r"(attn\.(add_[qkv]_proj|to_add_out)|ff_context\.net\.(0\.proj|2)|norm1?(_context)?\.linear)"
+)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from train.record import METRICS
 
 pytestmark = pytest.mark.slow
 
-STEPS = 60
+STEPS = 240
 TRAIN = [sys.executable, "-P", "-c", "from train.cli import main; main()"]
 KILLED_IN_A_WRITE = """
 import os, signal, sys
@@ -49,9 +49,7 @@ def finish(tiny, out):
 
 def test_ten_kills_and_a_resume_end_at_the_same_bytes(tiny, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    started = time.perf_counter()
     finish(tiny, whole)
-    lasts = time.perf_counter() - started
     moments = random.Random(0)
     reached = []
     for kill in range(10):
@@ -61,14 +59,26 @@ def test_ten_kills_and_a_resume_end_at_the_same_bytes(tiny, tmp_path):
             assert died.returncode == -9, died.stderr
         else:
             with subprocess.Popen([*TRAIN, *options(tiny, broken)], stderr=subprocess.DEVNULL) as process:
-                time.sleep(moments.uniform(0.3, 1.0) * lasts)
+                wait_for_a_step(broken)
+                time.sleep(moments.uniform(0.0, 0.4))
                 process.kill()
         reached.append(max(checkpoint.steps(broken), default=0))
     assert reached == sorted(reached)
+    assert reached[-1] < STEPS
     finish(tiny, broken)
     assert compared(whole, broken).identical
     assert steps_of(whole) == steps_of(broken)
     assert not list(Path(broken).rglob(".*.partial*"))
+
+
+def wait_for_a_step(run):
+    """Until the process that was just started has taken a step."""
+    log = run / METRICS
+    before = log.stat().st_mtime_ns if log.exists() else 0
+    end = time.monotonic() + 60
+    while not log.exists() or log.stat().st_mtime_ns == before:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def steps_of(run):
