@@ -13,6 +13,7 @@ from analysis import report, store
 from analysis.answer import Answer, as_json, gathered
 from analysis.errors import UsageError
 from analysis.safety import assess
+from analysis.verdict import RULES
 
 DEFAULT_MARGINS = {"relative": 0.2, "angle": 0.02}
 """A bias of one fifth of the native gradient's length, and the turn that is as long (11.5 degrees)."""
@@ -54,6 +55,8 @@ def answered(asked: Asked) -> Answer:
     """The answer to ``asked``. Raises UsageError for a bad store, or what this store cannot answer."""
     dataset = store.open_store(asked.store)
     gate = None if asked.gate is None else gates.parse(asked.gate, _treated(dataset, asked.baseline))
+    if asked.rule not in RULES:
+        raise UsageError(f"rule {asked.rule!r} is not one of {', '.join(RULES)}")
     margin = DEFAULT_MARGINS.get(asked.rule) if asked.margin is None else asked.margin
     if margin is None:
         unit = {"budget": "samples (steps x batch)", "gap": "squared bias over the squared native mean"}

@@ -17,7 +17,7 @@ import xarray as xr
 
 from analysis.errors import UsageError
 from analysis.schema import TOTAL
-from analysis.verdict import HARMFUL, LEVEL, SAFE, UNRESOLVED
+from analysis.verdict import HARMFUL, INACTIVE, LEVEL, SAFE, UNRESOLVED
 
 EXIT_CODES = {SAFE: 0, HARMFUL: 1, UNRESOLVED: 3}
 FORM = "ARM@lo:hi with 0 < lo <= hi <= 1, such as demote:56@0.7:0.9"
@@ -81,6 +81,12 @@ def decide(
     cells = assessed.sel(metric=metric, arm=gate.arm, sigma=done)
     cells = cells.drop_sel(block=TOTAL) if every_block else cells.sel(block=[TOTAL])
     where = "in every block" if every_block else "in the sum over blocks"
+    idle = cells["sigma"].values[(cells["verdict"] == INACTIVE).any("block").values]
+    if idle.size:
+        raise UsageError(
+            f"gate {gate.arm}@{gate.lo:g}:{gate.hi:g}: the arm makes the native step at sigma {idle[0]:g}; "
+            "gate on the sigma of its own window"
+        )
     if not done:
         return Decision(gate, UNRESOLVED, sigmas, "no sigma of the range is done")
     harmful = cells["p_harmful"].fillna(1.0)

@@ -22,13 +22,14 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis import heat
 from analysis.schema import TOTAL
-from analysis.verdict import HARMFUL, SAFE, UNRESOLVED
+from analysis.verdict import HARMFUL, INACTIVE, SAFE, UNRESOLVED
 from analysis.windows import Window
 
 MARKS: dict[str, dict[str, Any]] = {
     SAFE: {"color": "#009E73", "marker": "o", "markersize": 4.5},
     HARMFUL: {"color": "#D55E00", "marker": "X", "markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.5},
     UNRESOLVED: {"color": "#7A7A7A", "marker": "D", "markersize": 4.5, "markerfacecolor": "white"},
+    INACTIVE: {"color": "#BBBBBB", "marker": "_", "markersize": 4.5},
 }
 MARGIN: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2))}
 WINDOW: dict[str, Any] = {"color": "#009E73", "alpha": 0.13, "linewidth": 0}
@@ -95,6 +96,8 @@ def draw_curve(axes: Axes, cells: xr.Dataset, windows: Sequence[Window] = ()) ->
     resolved = np.isfinite(value)
     for verdict, mark in MARKS.items():
         here = (cells["verdict"].values == verdict) & resolved
+        if not here.any():
+            continue
         axes.vlines(sigma[here], lower[here], upper[here], color=mark["color"], linewidth=1.3, zorder=2)
         axes.plot(sigma[here], value[here], linestyle="none", zorder=3, **mark)
     for missing in sigma[~resolved]:
@@ -139,7 +142,9 @@ def title(assessed: xr.Dataset) -> str:
 
 def _legend(assessed: xr.Dataset, shaded: bool) -> list[Line2D | Patch]:
     handles: list[Line2D | Patch] = [
-        Line2D([], [], linewidth=1.3, label=verdict, **MARKS[verdict]) for verdict in MARKS
+        Line2D([], [], linewidth=1.3, label=verdict, **mark)
+        for verdict, mark in MARKS.items()
+        if verdict != INACTIVE or (assessed["verdict"] == INACTIVE).any()
     ]
     if assessed.attrs["rule"] == "relative":
         handles.append(Line2D([], [], label="margin", **MARGIN))

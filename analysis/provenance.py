@@ -56,6 +56,8 @@ class Provenance:
     @classmethod
     def from_attributes(cls, attributes: Mapping[str, Any]) -> "Provenance":
         """Inverse of ``to_attributes``. Raises KeyError for a missing attribute, ValueError for broken JSON."""
+        if not all(isinstance(attributes[name], str) for name in ("command", "code_version", "code_commit")):
+            raise ValueError("command, code_version and code_commit are texts")
         return cls(
             command=attributes["command"],
             settings=json.loads(attributes["settings"]),

@@ -13,11 +13,11 @@ import xarray as xr
 
 from analysis.answer import Answer
 from analysis.schema import TOTAL
-from analysis.verdict import HARMFUL, SAFE, UNRESOLVED
+from analysis.verdict import HARMFUL, INACTIVE, SAFE, UNRESOLVED
 from analysis.windows import Window
 
 WIDTH = 80
-COLOURS = {SAFE: "\033[32m", HARMFUL: "\033[31m", UNRESOLVED: "\033[33m"}
+COLOURS = {SAFE: "\033[32m", HARMFUL: "\033[31m", UNRESOLVED: "\033[33m", INACTIVE: "\033[2m"}
 PLAIN = "\033[0m"
 HEADER = "  sigma   relative bias  95 % interval    cosine  norm ratio  verdict     {more}"
 POPULATIONS = {
@@ -108,8 +108,11 @@ def _legend(answer: Answer) -> str:
         "an estimated square, so that -x stands for a square of -x*x: no bias seen",
         "safe": "within the margin; harmful: beyond it; each shown at one-sided 2.5 %",
         "unresolved": f"the data allow both; last column: {unit} that would settle it, as it looks now",
+        "inactive": "the arm makes the native step there, to the bit: nothing is said about its treatment",
         "-": "no figure: the native mean gradient is not told from zero there",
     }
+    if not (answer.assessed["verdict"] == INACTIVE).any():
+        del entries["inactive"]
     return "\n".join(
         textwrap.fill(f"{name:<13}  {text}", WIDTH, subsequent_indent=" " * 15) for name, text in entries.items()
     )
@@ -151,7 +154,8 @@ def _worst(answer: Answer) -> Iterator[str]:
     for arm in blocks["arm"].values:
         cells = blocks.sel(arm=arm).stack(cell=("sigma", "block"))
         squares = cells["relative_bias_squared"].values
-        counts = [f"{int((cells['verdict'].values == verdict).sum())} {verdict}" for verdict in COLOURS]
+        named = [verdict for verdict in COLOURS if verdict != INACTIVE or (cells["verdict"].values == verdict).any()]
+        counts = [f"{int((cells['verdict'].values == verdict).sum())} {verdict}" for verdict in named]
         summary = f"{squares.size} cells: {', '.join(counts)}"
         if np.isnan(squares).all():
             yield f"{arm}: no block resolved; {summary}"

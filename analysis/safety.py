@@ -22,6 +22,7 @@ POPULATIONS = ("images", "corpus")
 FEWEST_IMAGES = 4
 FEWEST_DRAWS = 4
 DIMS = ("metric", "block", "arm")
+NEEDED = ("images_needed", "draws_needed")
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,21 @@ def assess(
     parts = []
     for index in done:
         part = cell_moments(dataset, int(index), request, arms)
-        parts.append(_cell(part, request, arms))
+        parts.append(_without_idle(part, _cell(part, request, arms)))
         curve.add(part)
     warnings += trust.warnings(dataset, done, arms, population, rule)
     lower, upper = curve.bands()
     for index, part in enumerate(parts):
         part["simultaneous_lower"], part["simultaneous_upper"] = lower[index], upper[index]
     return _labelled(dataset, done, arms, parts, request, warnings)
+
+
+def _without_idle(part: Moments, cell: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """``cell`` without verdicts where an arm's gradients are those of the baseline to the bit, all blocks together."""
+    squares = np.diagonal(part.bias_gram, axis1=-2, axis2=-1)
+    idle = np.broadcast_to((squares == 0.0).all(-1)[:, -1:], cell["verdict"].shape)
+    undecided = {name: np.where(idle, np.nan, cell[name]) for name in ("p_safe", "p_harmful", *NEEDED)}
+    return cell | undecided | {"verdict": np.where(idle, verdict.INACTIVE, cell["verdict"])}
 
 
 def cell_moments(dataset: xr.Dataset, index: int, request: Request, arms: list[str]) -> Moments:

@@ -20,6 +20,8 @@ from analysis.moments import Moments
 LEVEL = 0.025
 """One-sided level of each verdict, so that the 95 % interval and the verdict agree."""
 SAFE, HARMFUL, UNRESOLVED = "safe", "harmful", "unresolved"
+INACTIVE = "inactive"
+"""No verdict: the arm makes the baseline's step there, to the bit, as one does outside its window."""
 
 
 Threshold = float | Float[np.ndarray, "*cells"]

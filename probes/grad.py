@@ -31,6 +31,7 @@ from train.arms import NATIVE_ARM, Arm, parse
 from train.attention.backend import backend_named
 from train.environment import environment
 from train.families import block_of, blocks, grid
+from train.plan import NATIVE
 from train.repeatable import check_repeatable
 from train.step import Source, clean_latent, step_input
 
@@ -62,6 +63,9 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     sigmas = grids.parse(settings.sigma_grid)
     arms = resolve_arms(settings.arms)
     begin(settings)
+    for arm in arms[1:]:
+        if all(arm.plan(sigma) == NATIVE for sigma in sigmas.sigmas):
+            say(f"warning: arm {arm.text} makes the native step at every sigma of the grid; nothing is learned of it")
     sweep, source, hashes = prepare(settings, sigmas.sigmas, arms)
     tokens = count_tokens(arms, sweep.images, source)
     jobs = settings.jobs or (1 if settings.threads else jobs_for(len(sigmas.sigmas)))
@@ -122,6 +126,8 @@ def prepare(
     settings: Settings, sigmas: tuple[float, ...], arms: tuple[Arm, ...]
 ) -> tuple[sweeps.Sweep, Source, dict[str, str]]:
     """Load everything the sweep needs; all input errors come from here, before any gradient."""
+    if not 0 <= settings.memory < float("inf"):
+        raise UsageError(f"--memory {settings.memory}: takes GiB, 0 or more")
     metrics = {name: metric(name) for name in dict.fromkeys(settings.metrics)}
     run_engine = engine(settings.engine)
     backend_named(settings.attention)

@@ -19,6 +19,8 @@ from analysis.errors import Refused, UsageError
 Switch = bool | int | str
 CUBLAS_WORKSPACES = (":4096:8", ":16:8")  # what NVIDIA documents as deterministic; the first is the faster one
 
+THREADS_OF_A_CORE = 16  # more would only wait for each other, and many more end the process
+
 backends: Any = torch.backends  # torch's type stubs lack some of it
 
 promised: dict[str, Switch] = {}  # the switches as strict() left them; empty: strict() was not called
@@ -107,6 +109,9 @@ def set_threads(threads: int) -> None:
     """Threads of one CPU operation. Their number decides how sums are split, so it is watched like a switch."""
     if threads < 1:
         raise UsageError(f"threads {threads}: takes 1 or more")
+    most = THREADS_OF_A_CORE * (os.cpu_count() or 1)
+    if threads > most:
+        raise UsageError(f"threads {threads}: this machine takes up to {most}")
     torch.set_num_threads(threads)
     if promised:
         promised["threads"] = torch.get_num_threads()

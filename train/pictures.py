@@ -12,6 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from analysis.errors import UsageError
 
+LONGEST = 16  # sides of a picture, long to short
 ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"})
 
 
@@ -25,19 +26,33 @@ class Picture:
 
 def read_picture(path: Path) -> Picture:
     """One picture, upright by its EXIF orientation, in RGB."""
+    if not path.is_file():
+        raise UsageError(f"{path}: not a file; mend or remove it")
     try:
         content = path.read_bytes()
         with Image.open(path) as picture:
-            upright = ImageOps.exif_transpose(picture).convert("RGB")
+            upright = in_eight_bits(ImageOps.exif_transpose(picture)).convert("RGB")
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError) as error:
         raise UsageError(f"{path}: not a readable picture ({error}); mend or remove it") from None
+    if max(upright.size) > LONGEST * min(upright.size):
+        raise UsageError(f"{path}: {upright.width} x {upright.height} pixels; sides of up to {LONGEST}:1 are taken")
     return Picture(np.asarray(upright), hashlib.sha256(content).hexdigest())
+
+
+def in_eight_bits(picture: Image.Image) -> Image.Image:
+    """16-bit grey scaled to 8 bits, which Pillow would clip. ValueError for numbers whose white is not known."""
+    if picture.mode.startswith("I;16"):
+        return Image.fromarray(np.round(np.asarray(picture).astype(np.float64) / 257).astype(np.uint8))
+    if picture.mode in ("I", "F"):
+        raise ValueError(f"its pixels are 32-bit numbers, mode {picture.mode}; save it with 8 or 16 bits")
+    return picture
 
 
 def read_folder(folder: Path) -> dict[str, Picture]:
     """Every picture of ``folder`` by its stem, in the order of their names."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; give one that holds pictures")
+        kind = "is not a folder" if folder.exists() else "no such folder"
+        raise UsageError(f"{folder}: {kind}; give one that holds pictures")
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
     if not paths:
         raise UsageError(f"{folder}: holds no picture; allowed: {', '.join(sorted(ENDINGS))}")

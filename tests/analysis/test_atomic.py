@@ -1,5 +1,6 @@
 """A file is replaced whole or stays as it was."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,16 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_other_errors_of_the_system_pass(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError), replacing(tmp_path / "a.png"):
         raise IsADirectoryError(21, "Is a directory")
+
+
+def test_a_folder_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind in (("folder", "a folder"), ("pipe", "no regular file")):
+        with (
+            pytest.raises(UsageError, match=f"{name} is {kind}, which is not replaced"),
+            replacing(tmp_path / name) as partial,
+        ):
+            partial.write_text("x")
+        assert not list(tmp_path.glob(".*"))
+    assert (tmp_path / "pipe").is_fifo()

@@ -19,6 +19,7 @@ def assessed(p_safe, p_harmful, *, done=(0, 1, 2, 3), needed: float = np.nan) ->
         name: (dims, np.broadcast_to(np.asarray(values, float), (4, 3))[None, list(done), :, None])
         for name, values in (("p_safe", p_safe), ("p_harmful", p_harmful), ("images_needed", needed))
     }
+    wrap["verdict"] = (dims, np.full(wrap["p_safe"][1].shape, "unresolved"))
     coordinates = {"metric": ["raw"], "sigma": np.array(GRID)[list(done)], "block": ["a", "b", "total"]}
     return xr.Dataset(wrap, {**coordinates, "arm": ["demote:56"]}, {"population": "images"})
 

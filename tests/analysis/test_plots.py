@@ -43,7 +43,7 @@ def test_the_curve_shows_points_intervals_verdicts_margin_and_windows(assessed: 
         for bar in axes.collections
         if len(bar.get_segments())
     }
-    assert set(bars) == {mark["color"].lower() for mark in plots.MARKS.values()}
+    assert set(bars) == {plots.MARKS[verdict]["color"].lower() for verdict in ("safe", "harmful", "unresolved")}
     np.testing.assert_allclose(bars["#d55e00"][0], [[0.2, 0.2**0.5], [0.2, 0.6]])
     np.testing.assert_allclose(bars["#7a7a7a"][0], [[0.4, -0.3], [0.4, 0.07**0.5]])
     assert any(line.get_ydata()[0] == 0.2 and line.get_linestyle() == "--" for line in axes.lines)

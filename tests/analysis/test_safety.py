@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.errors import UsageError
+from analysis.gate import Gate, decide
 from analysis.safety import assess
 from analysis.synthetic import Planted, power_law, store
 from analysis.windows import windows
@@ -140,3 +141,22 @@ def test_what_the_store_cannot_answer_is_said(small: xr.Dataset) -> None:
 def test_one_draw_is_enough_for_images(small: xr.Dataset) -> None:
     found = assess(small.isel(draw=[0], draw_2=[0]), margin=0.2)
     assert np.isfinite(found["noise_scale"].sel(block="total")).all()
+
+
+def test_an_arm_that_makes_the_native_step_has_no_verdict_and_no_window() -> None:
+    data = store(images=8, arms=("native", "demote:56"), sigmas=(0.3, 0.6, 0.9), world=QUIET)
+    for name in ("gram_image", "gram_draw", "gram_cross"):
+        arms = [dim for dim in data[name].dims if str(dim).startswith("arm")]
+        values = data[name].transpose("sigma", *arms, ...).copy()
+        values[0] = values[0].isel({dim: [0, 0] for dim in arms}).values  # at 0.3 the arm is native
+        data[name] = values.transpose(*data[name].dims)
+    for population in ("images", "corpus"):
+        found = assess(data, population=population, margin=100.0)
+        total = found.sel(metric="raw", block="total", arm="demote:56")
+        assert total.verdict.values.tolist() == ["inactive", "safe", "safe"]
+        assert total.relative_bias_squared.values[0] == 0.0
+        assert (found.sel(sigma=0.3).verdict == "inactive").all()
+        assert [window.sigmas for window in windows(found)] == [(0.6, 0.9)]
+    with pytest.raises(UsageError, match=r"makes the native step at sigma 0.3; gate on the sigma of its own window"):
+        decide(found, Gate("demote:56", 0.3, 0.9), metric="raw", grid=(0.3, 0.6, 0.9))
+    assert decide(found, Gate("demote:56", 0.6, 0.9), metric="raw", grid=(0.3, 0.6, 0.9)).verdict == "safe"

@@ -5,11 +5,16 @@ import shlex
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 pytestmark = pytest.mark.usefixtures("determinism_put_back")
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-SMALL = ["--images", "4", "--draws", "2", "--sigma-grid", "0.5,0.9"]
+SMALL = {
+    "probes": ["--images", "4", "--draws", "2", "--sigma-grid", "0.5,0.9"],
+    "train": ["--steps", "2", "--checkpoint-every", "1"],
+    "analysis": [],
+}
 
 
 def blocks(language):
@@ -28,6 +33,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("newcomer")
 
 
+@pytest.mark.slow
 def test_the_commands_run_in_the_order_they_stand(folder, monkeypatch, capsys):
     from importlib import import_module
 
@@ -36,15 +42,20 @@ def test_the_commands_run_in_the_order_they_stand(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert len(commands()) >= 5
     for name, *arguments in commands():
-        small = SMALL if name == "probes" else []
+        small = [] if arguments[:1] == ["arms"] else SMALL[name]
         if name == "probes" and "--out" not in arguments:
             small = [*small, "--out", f"other{len(list(folder.iterdir()))}.zarr"]
         code = exit_code(import_module(f"{name}.cli").app, [*arguments, *small], name=name)
         assert code == 0, (name, arguments, capsys.readouterr().err)
+    # Four checkpoints of the README's run, two of this one, of an adapter and two moments, and the adapter at the end.
+    tensors = len(load_file(folder / "runs" / "twin" / "adapter.safetensors"))
+    assert f"0 / {tensors * (2 * 3 + 1)} tensors differ, max abs diff 0.0" in capsys.readouterr().out
+    assert f"0 / {tensors * (4 * 3 + 1)} tensors differ" in README
     assert (folder / "demo" / "probe-safety.png").stat().st_size > 10_000
     assert (folder / "demo" / "probe-blocks.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_python_runs_on_what_the_commands_made(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     (code,) = blocks("python")

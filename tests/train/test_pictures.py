@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -89,3 +91,25 @@ def test_the_digest_sees_names_contents_and_settings(tmp_path, photograph):
     renamed = {"y": one["x"]}
     Image.fromarray(photograph + 1).save(tmp_path / "x.png")
     assert len({digest(one, "a"), digest(one, "b"), digest(renamed, "a"), digest(read_folder(tmp_path), "a")}) == 4
+
+
+def test_sixteen_bits_are_scaled_and_numbers_without_a_white_are_refused(tmp_path):
+    ramp = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(ramp).save(tmp_path / "deep.png")
+    found = read_picture(tmp_path / "deep.png").pixels
+    np.testing.assert_allclose(found[..., 0], ramp / 257, atol=0.51)
+    for dtype in (np.float32, np.int32):
+        Image.fromarray(ramp.astype(dtype)).save(tmp_path / "wide.tif")
+        with pytest.raises(UsageError, match=r"wide.tif: not a readable picture \(its pixels are 32-bit"):
+            read_picture(tmp_path / "wide.tif")
+
+
+def test_what_is_no_file_or_no_picture_to_train_on_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(UsageError, match=r"pipe.png: not a file"):
+        read_picture(tmp_path / "pipe.png")
+    Image.new("RGB", (10, 170)).save(tmp_path / "tall.png")
+    with pytest.raises(UsageError, match="10 x 170 pixels; sides of up to 16:1"):
+        read_picture(tmp_path / "tall.png")
+    with pytest.raises(UsageError, match="is not a folder"):
+        read_folder(tmp_path / "tall.png")

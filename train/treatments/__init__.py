@@ -30,6 +30,8 @@ def terms() -> dict[str, Parser]:
 def treatment(term: str) -> Treatment:
     """The treatment that one term of an arm describes."""
     name, colon, argument = term.strip().partition(":")
+    if not name:
+        raise UsageError(f"arm term '{term}': empty; write terms such as demote:56 joined by single +")
     known = terms()
     if name not in known:
         raise UsageError(f"arm term '{term}': unknown treatment '{name}'; known: {', '.join(sorted(known))}")

@@ -1,11 +1,12 @@
-"""What a training step costs, in one run on the mini model: `python benchmarks/train.py [--rounds 5]`.
+"""What a training step costs, in one run on the mini model: `python benchmarks/training.py [--rounds 5]`.
 
 - steps a second of the trainer, with everything a run does at each step, against a bare loop of diffusers and peft
   that does the same work: same model, LoRA, batch, sigma, noise, loss, clipping and AdamW (goal 0.95);
 - what strict determinism costs here;
 - how long the certificate takes, in steps.
 
-Rounds alternate, so that what else the machine does falls on all alike.
+Rounds alternate, so that what else the machine does falls on all alike. (A train.py here would hide the package from
+every script beside it.)
 """
 
 import argparse
