@@ -4,8 +4,8 @@
     demote:7/8+shift:snr@0.5       only where 0.5 < sigma <= 1, with sigma matched in signal to noise
     demote:48@0.3:0.6/early:0.5    in that window, in the first half of the eligible training steps
 
-``term+term...@lo[:hi]/placement``: the window and the placement bind the whole arm. Terms are in
-``train.treatments``.
+``term+term...@lo[:hi]/placement``: the window and the placement bind the whole arm; a placement has a
+meaning in training only. Terms are in ``train.treatments``; ``train arms`` lists them.
 """
 
 from dataclasses import dataclass

@@ -62,8 +62,9 @@ def arms() -> None:
     import train.arms
     from train.treatments import terms
 
-    print(train.arms.__doc__)
-    print("terms: " + ", ".join(sorted(terms())))
+    print(f"{train.arms.__doc__}\nTerms:")
+    for name, parser in terms().items():
+        print(f"  {' '.join((parser.__doc__ or name).replace('``', '').split()).rstrip('.')}")
 
 
 @app.command()

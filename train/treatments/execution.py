@@ -7,6 +7,7 @@ DTYPES = ("bf16", "fp16", "fp32")
 
 
 def _dtype(argument: str | None) -> Treatment:
+    """``dtype:bf16|fp16|fp32``: the step under autocast."""
     if argument not in DTYPES:
         raise bad("dtype", argument, " or ".join(DTYPES))
     term = f"dtype:{argument}"
@@ -14,6 +15,7 @@ def _dtype(argument: str | None) -> Treatment:
 
 
 def _attention(argument: str | None) -> Treatment:
+    """``attention:sdpa|math|racing``: another attention kernel."""
     if argument not in BACKENDS:
         raise bad("attention", argument, " or ".join(BACKENDS))
     term = f"attention:{argument}"

@@ -8,7 +8,7 @@ from train.treatments.treatment import Treatment, bad, number
 
 
 def _gain(argument: str | None) -> Treatment:
-    """``gain:1.05`` reads back as gain 0.05 and no turn."""
+    """``gain:1.05``: the gradient times 1.05, a mark on the ruler; reads back as gain 0.05 and no turn."""
     factor = number("gain", argument, "a factor such as 1.05")
 
     def scaled(gradients: dict[str, Tensor], sample: Sample, seed: int) -> dict[str, Tensor]:
@@ -19,7 +19,7 @@ def _gain(argument: str | None) -> Treatment:
 
 
 def _jitter(argument: str | None) -> Treatment:
-    """``jitter:1e-4``: each element times 1 + 1e-4 N(0, 1), drawn anew for every sample and parameter."""
+    """``jitter:1e-4``: each element of the gradient times 1 + 1e-4 N(0, 1), drawn anew."""
     size = number("jitter", argument, "a relative size such as 1e-4")
     if size < 0:
         raise bad("jitter", argument, "a relative size such as 1e-4, not negative")

@@ -25,35 +25,38 @@ def tier(term: str, argument: str | None) -> Tier:
     return Tier(side)
 
 
-def _resizing(term: str, field: str) -> Callable[[str | None], Treatment]:
+def _resizing(term: str, field: str, meaning: str) -> Callable[[str | None], Treatment]:
     def parse(argument: str | None) -> Treatment:
         lower, whole = tier(term, argument), f"{term}:{argument}"
         return Treatment(whole, "input", lambda plan: plan.set(whole, **{field: lower}))
 
+    parse.__doc__ = f"``{term}:56``, ``{term}:7/8``: {meaning}"
     return parse
 
 
 def _native(argument: str | None) -> Treatment:
+    """``native``: the step as it is."""
     if argument is not None:
         raise bad("native", argument, "no argument")
     return Treatment("native", "input", lambda plan: plan)
 
 
 def _redraw(argument: str | None) -> Treatment:
-    """Fresh noise of the native step: an arm that must measure as zero."""
+    """``redraw``: fresh noise of the native step; it must measure as zero."""
     if argument is not None:
         raise bad("redraw", argument, "no argument")
     return Treatment("redraw", "input", lambda plan: plan.set("redraw", stream="redraw"))
 
 
 def _noise(argument: str | None) -> Treatment:
+    """``noise:area|dct|independent``: how noise on a smaller grid is tied to the native draw."""
     if argument not in COUPLINGS:
         raise bad("noise", argument, " or ".join(COUPLINGS))
     return Treatment(f"noise:{argument}", "input", lambda plan: plan.set(f"noise:{argument}", coupling=argument))
 
 
 def _shift(argument: str | None) -> Treatment:
-    """``snr``: match the signal-to-noise ratio of the native grid; a number: added to sigma."""
+    """``shift:snr``: sigma of equal signal-to-noise ratio on the smaller grid; ``shift:0.01``: added to sigma."""
     takes = "snr, or a number that is added to sigma"
     by: float | str = "snr" if argument == "snr" else number("shift", argument, takes)
 
@@ -66,9 +69,9 @@ def _shift(argument: str | None) -> Treatment:
 TERMS = {
     "native": _native,
     "redraw": _redraw,
-    "demote": _resizing("demote", "demote"),
-    "demote-latent": _resizing("demote-latent", "demote_latent"),
-    "repromote": _resizing("repromote", "repromote"),
+    "demote": _resizing("demote", "demote", "pixels resized to that tier, then encoded: a smaller grid"),
+    "demote-latent": _resizing("demote-latent", "demote_latent", "the latent resized: a smaller grid"),
+    "repromote": _resizing("repromote", "repromote", "pixels down to that tier and up again: the native grid"),
     "noise": _noise,
     "shift": _shift,
 }

@@ -5,7 +5,7 @@ from train.treatments.treatment import Treatment, bad, number
 
 
 def _rope(argument: str | None) -> Treatment:
-    """``rope:KIND`` stretches a smaller grid to the extent of the native one; ``rope:KIND:1.1`` by that factor."""
+    """``rope:pi|yarn|yarn-sigma``: positions stretched to the native extent; ``rope:pi:1.1``: by that factor."""
     takes = f"{', '.join(KINDS)}, each with an optional factor such as pi:1.1"
     kind, colon, factor = (argument or "").partition(":")
     if kind not in KINDS:
