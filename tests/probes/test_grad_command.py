@@ -213,6 +213,7 @@ def started(out, *arguments, limit=None):
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
     """Room for the empty store and not for a cell of it."""
     arguments = [*RUN, "--draws", "4"]
@@ -266,6 +267,7 @@ def test_twenty_kills_at_random_moments_change_no_byte(tmp_path):
     assert same_arrays(tmp_path / "whole.zarr", tmp_path / "killed.zarr")
 
 
+@pytest.mark.slow
 def test_three_kills_change_no_byte(reference, tmp_path):
     killed_and_resumed(tmp_path / "killed.zarr", 3, np.random.default_rng(1), RUN)
     assert same_arrays(reference, tmp_path / "killed.zarr")

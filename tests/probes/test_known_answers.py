@@ -18,13 +18,17 @@ def swept(path, *arguments):
     return store.open_store(path).load()
 
 
-@pytest.mark.parametrize("population", ["images", "corpus"])
-def test_a_gain_reads_back_and_turns_nothing(tmp_path, population):
-    data = swept(
-        tmp_path / "p.zarr", "--sigma-grid", "0.4,0.9", "--images", 6, "--draws", 4, "--arm", "gain:1.05",
-        "--metric", "raw", "--metric", "weight",
+@pytest.fixture(scope="module")
+def gained(tmp_path_factory):
+    return swept(
+        tmp_path_factory.mktemp("gain") / "p.zarr", "--sigma-grid", "0.4,0.9", "--images", 6, "--draws", 4,
+        "--arm", "gain:1.05", "--metric", "raw", "--metric", "weight",
     )  # fmt: skip
-    found = assess(data, population=population, margin=0.2).sel(arm="gain:1.05")
+
+
+@pytest.mark.parametrize("population", ["images", "corpus"])
+def test_a_gain_reads_back_and_turns_nothing(gained, population):
+    found = assess(gained, population=population, margin=0.2).sel(arm="gain:1.05")
     resolved = found.gain.notnull()
     assert resolved.sum() >= 4
     assert np.abs(found.gain.values[resolved] - 0.05).max() <= 1e-6

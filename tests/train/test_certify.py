@@ -209,12 +209,14 @@ def test_the_guard_lets_the_switch_be_set_as_it_is_and_goes_away():
     assert not determinism.attempts
 
 
+@pytest.mark.slow
 def test_two_new_processes_agree(settings_of):
     found, against = agree(settings_of(deterministic=True))
     assert against == []
     assert found == {"processes": 2, "steps": 3, "tensors": 3 * 4 * 22}  # steps x kinds x LoRA tensors
 
 
+@pytest.mark.slow
 def test_racing_processes_do_not_agree_and_a_failed_one_says_why(settings_of):
     _, against = agree(settings_of(attention="racing"))
     assert len(against) == 1
