@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
+import psutil
 
 from analysis.errors import Refused, UsageError
 
@@ -27,8 +28,8 @@ Prepare = Callable[[Any], Callable[[int, Callable[[int], None]], Arrays]]
 
 def jobs_for(cells: int) -> int:
     """How many processes suit this machine and ``cells``: a core each, and 4 GiB of free memory each."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**30
-    return max(1, min(len(os.sched_getaffinity(0)), cells, int(free) // GIB_OF_A_JOB, MOST))
+    free = psutil.virtual_memory().available // 2**30  # what the disk's cache holds can be had, and counts
+    return max(1, min(len(os.sched_getaffinity(0)), cells, free // GIB_OF_A_JOB, MOST))
 
 
 def in_processes(

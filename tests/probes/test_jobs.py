@@ -5,8 +5,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 
 from analysis.errors import UsageError
@@ -96,5 +98,5 @@ def alive(process):
 def test_a_sweep_takes_a_core_and_memory_for_each_process(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
     for free_gib, cells, jobs in ((64, 13, 8), (64, 3, 3), (9, 13, 2), (1, 13, 1)):
-        monkeypatch.setattr(os, "sysconf", lambda name, g=free_gib: g * 2**18 if name == "SC_AVPHYS_PAGES" else 4096)
+        monkeypatch.setattr(psutil, "virtual_memory", lambda g=free_gib: SimpleNamespace(available=g * 2**30))
         assert jobs_for(cells) == jobs
