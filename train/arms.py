@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from analysis.errors import UsageError
+from train import sigma_range
 from train.plan import NATIVE, Plan
 from train.treatments import Treatment, treatment
 
@@ -56,23 +57,12 @@ def parse(text: str) -> Arm:
     terms, at, window = body.partition("@")
     if not terms:
         raise UsageError(f"arm '{text}': no term; write native, or terms such as demote:56 joined by +")
-    lo, hi = _window(text, window) if at else (0.0, 1.0)
+    lo, hi = sigma_range.parse(window, f"arm '{text}': window") if at else (0.0, 1.0)
     arm = Arm(
         text.strip(), tuple(map(treatment, terms.split("+"))), lo, hi, _placement(text, placing) if slash else None
     )
     arm.plan(arm.hi)  # two terms that exclude each other are found now
     return arm
-
-
-def _window(text: str, window: str) -> tuple[float, float]:
-    low, _, high = window.partition(":")
-    try:
-        lo, hi = float(low), float(high or 1.0)
-    except ValueError:
-        lo, hi = 1.0, 0.0
-    if not 0 <= lo < hi <= 1:
-        raise UsageError(f"arm '{text}': window @{window}; it takes @lo or @lo:hi with 0 <= lo < hi <= 1")
-    return lo, hi
 
 
 def _placement(text: str, placing: str) -> Placement:

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from analysis.errors import UsageError
+from train import sigma_range
 from train.sigma_samplers.cosmap import CosMap
 from train.sigma_samplers.distribution import Distribution, Uniform
 from train.sigma_samplers.logit_normal import LogitNormal
@@ -29,7 +30,7 @@ def parse(text: str) -> SigmaSampler:
         base = Uniform()
     if base is None or (plus and shift is None):
         raise UsageError(f"sigma sampler '{text}': '{body}' is not one; known: {KNOWN}")
-    lo, hi = _window(text, window) if at else (0.0, 1.0)
+    lo, hi = sigma_range.parse(window, f"sigma sampler '{text}': range") if at else (0.0, 1.0)
     sampler = SigmaSampler(text.strip(), base, 1.0 if shift is None else shift, lo, hi)
     if not sampler.needs_tokens:
         sampler.quantile(np.ones(1))  # an empty range is found now
@@ -78,14 +79,3 @@ def _numbers(text: str, name: str, argument: str, bounds: Bounds) -> list[float]
         form = ",".join(what for what, _, _ in bounds)
         raise UsageError(f"sigma sampler '{text}': {name} got '{argument}'; it takes {name}:{form} with {takes}")
     return numbers
-
-
-def _window(text: str, window: str) -> tuple[float, float]:
-    low, _, high = window.partition(":")
-    try:
-        lo, hi = float(low), float(high or 1.0)
-    except ValueError:
-        lo, hi = 1.0, 0.0
-    if not 0 <= lo < hi <= 1:
-        raise UsageError(f"sigma sampler '{text}': range @{window}; it takes @lo or @lo:hi with 0 <= lo < hi <= 1")
-    return lo, hi
