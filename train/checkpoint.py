@@ -1,11 +1,8 @@
 """Checkpoints of a run: adapter and optimiser state after a step, whole or not there at all.
 
-    RUN/checkpoints/step-000100/adapter.safetensors, optimizer.safetensors
-
 A checkpoint is written beside its place and renamed, so a kill leaves the ones before it.
 """
 
-import re
 import shutil
 from pathlib import Path
 
@@ -13,27 +10,14 @@ from safetensors import SafetensorError, safe_open
 
 from analysis.disk import naming_the_disk, synchronise
 from analysis.errors import UsageError
+from analysis.run_folder import ADAPTER, OPTIMIZER, checkpoint_folder
 from train import adapter, optimizer, tensors_file
 from train.job import Job
-
-ADAPTER, OPTIMIZER = "adapter.safetensors", "optimizer.safetensors"
-NAME = re.compile(r"step-(\d{6,})")
-
-
-def folder(run: Path, step: int) -> Path:
-    """Where the checkpoint after ``step`` steps lies."""
-    return run / "checkpoints" / f"step-{step:06d}"
-
-
-def steps(run: Path) -> list[int]:
-    """The checkpoints that are there, first to last."""
-    found = (NAME.fullmatch(path.name) for path in (run / "checkpoints").glob("step-*"))
-    return sorted(int(match[1]) for match in found if match)
 
 
 def write(run: Path, job: Job, step: int) -> None:
     """The state after ``step`` steps, atomically."""
-    place = folder(run, step)
+    place = checkpoint_folder(run, step)
     partial = place.with_name(f".{place.name}.partial")
     with naming_the_disk(place):
         shutil.rmtree(partial, ignore_errors=True)
@@ -54,7 +38,7 @@ def write_state(into: Path, job: Job, step: int) -> None:
 
 def read(run: Path, job: Job, step: int) -> None:
     """Put the state after ``step`` steps into ``job``. UsageError for files that are damaged or of other shapes."""
-    place = folder(run, step)
+    place = checkpoint_folder(run, step)
     adapter.fill(job.parameters, place / ADAPTER)
     file = place / OPTIMIZER
     try:

@@ -1,9 +1,4 @@
-"""What a run writes down besides tensors: how it was made, every step, and its sum.
-
-RUN/run.json        command, settings, code, hashes, environment
-RUN/metrics.jsonl   a line a step
-RUN/summary.json    at the end
-"""
+"""What a run writes down besides tensors: how it was made, every step, and its sum (``analysis.run_folder``)."""
 
 import json
 from collections.abc import Mapping
@@ -14,11 +9,10 @@ from typing import Any
 from analysis.atomic import replacing
 from analysis.disk import naming_the_disk, synchronise
 from analysis.errors import UsageError
-from analysis.provenance import Code, Provenance
+from analysis.provenance import Provenance
+from analysis.run_folder import METRICS, RUN
 from train.job import Job
 from train.training_step import Outcome
-
-RUN, METRICS, SUMMARY, CERTIFICATE = "run.json", "metrics.jsonl", "summary.json", "certificate.json"
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -30,16 +24,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def write_provenance(run: Path, provenance: Provenance) -> None:
     """Write ``run.json``."""
     write_json(run / RUN, asdict(provenance))
-
-
-def read_provenance(run: Path) -> Provenance:
-    """What ``run.json`` says. UsageError where ``run`` holds no run."""
-    path = run / RUN
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return Provenance(**(content | {"code": Code(**content["code"])}))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{run}: holds no run that train made ({path.name}: {error}); give another --out") from None
 
 
 class StepLog:
@@ -92,6 +76,7 @@ def summary(job: Job, tokens: int, attention: Mapping[str, int], seconds: float)
     first = job.schedule.first_treated
     return {
         "arm": job.arm.text,
+        "window": [job.arm.lo, job.arm.hi],
         "steps": job.settings.steps,
         "eligible_steps": int(job.schedule.eligible.sum()),
         "treated_steps": int(job.schedule.treated.sum()),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from analysis.errors import Refused, UsageError
 from analysis.provenance import Provenance, differences
+from analysis.run_folder import checkpoint_steps, read_provenance
 from train import checkpoint, record
 from train.job import Job
 from train.placement import depends_on_steps
@@ -25,8 +26,8 @@ def open_run(out: Path, job: Job, provenance: Provenance, *, resuming: bool) -> 
         return 0
     if not resuming:
         raise UsageError(f"{out} is not empty: give --resume to go on with the run in it, or another --out")
-    stored = record.read_provenance(out)
-    done = max(checkpoint.steps(out), default=0)
+    stored = read_provenance(out)
+    done = max(checkpoint_steps(out), default=0)
     same_run(out, job, provenance, stored, done)
     if done:
         checkpoint.read(out, job, done)

@@ -17,6 +17,7 @@ from analysis import lock
 from analysis.disk import naming_the_disk
 from analysis.errors import Refused
 from analysis.provenance import Provenance, this_code
+from analysis.run_folder import ADAPTER, CERTIFICATE, START, SUMMARY
 from train import adapter, checkpoint, determinism, kohya, record, resume
 from train.certificate import NOT_ASKED
 from train.certify import certify
@@ -35,21 +36,23 @@ def run(settings: Settings, out: Path, *, resuming: bool) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
     with lock.writing(out):
         done = resume.open_run(out, job, provenance_of(job), resuming=resuming)
-        if done == settings.steps and (out / record.SUMMARY).exists():
+        if done == settings.steps and (out / SUMMARY).exists():
             say(f"{out}: its {done} steps were done before")
             return
+        if not done and settings.adapter is not None:
+            adapter.save(out / START, job.parameters, job.lora)  # a displacement is counted from here
         if done < settings.steps:
             take_evidence(job, out, done)
         say(described(job))
         take_steps(job, out, done)
-    say(f"{out / checkpoint.ADAPTER}: the adapter after {settings.steps} steps")
+    say(f"{out / ADAPTER}: the adapter after {settings.steps} steps")
 
 
 def take_evidence(job: Job, out: Path, done: int) -> None:
     """Write the run's certificate; refuse to train where determinism was asked for and none can be granted."""
     asked = job.settings.deterministic
     certificate = certify(job, done) if asked else replace(NOT_ASKED, environment=environment())
-    record.write_json(out / record.CERTIFICATE, certificate.as_json())
+    record.write_json(out / CERTIFICATE, certificate.as_json())
     if asked and not certificate.granted:
         raise Refused(f"--deterministic: {'; '.join(certificate.against)}")
 
@@ -78,10 +81,10 @@ def take_steps(job: Job, out: Path, done: int) -> None:
                 log.synchronise()
                 checkpoint.write(out, job, step + 1)
         tokens = log.tokens
-    adapter.save(out / checkpoint.ADAPTER, job.parameters, job.lora)
+    adapter.save(out / ADAPTER, job.parameters, job.lora)
     if job.settings.format == "kohya":
         kohya.save(out / kohya.ADAPTER, job.parameters, job.lora, job.family, job.transformer)
-    record.write_json(out / record.SUMMARY, record.summary(job, tokens, calls, perf_counter() - started))
+    record.write_json(out / SUMMARY, record.summary(job, tokens, calls, perf_counter() - started))
 
 
 def provenance_of(job: Job) -> Provenance:

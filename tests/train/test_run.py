@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from analysis.entry import exit_code
 from analysis.errors import Refused, UsageError
 from analysis.file_pairs import compared
-from train import checkpoint, tensors_file
+from analysis.run_folder import METRICS, checkpoint_folder, checkpoint_steps
+from train import tensors_file
 from train.cli import app
-from train.record import METRICS
 from train.run import run
 
 pytestmark = pytest.mark.usefixtures("determinism_put_back")
@@ -47,8 +47,8 @@ def test_a_run_writes_adapter_checkpoints_metrics_and_how_it_was_made(finished):
     assert {path.name for path in out.iterdir()} == {
         "adapter.safetensors", "certificate.json", "checkpoints", "metrics.jsonl", "run.json", "summary.json"
     }  # fmt: skip
-    assert checkpoint.steps(out) == [2, 4, 6]
-    last = checkpoint.folder(out, 6)
+    assert checkpoint_steps(out) == [2, 4, 6]
+    last = checkpoint_folder(out, 6)
     assert (last / "adapter.safetensors").read_bytes() == (out / "adapter.safetensors").read_bytes()
     state = load_file(last / "optimizer.safetensors")
     assert len(state) == 2 * len(load_file(out / "adapter.safetensors"))
@@ -93,7 +93,7 @@ def test_two_arms_are_equal_until_the_first_treated_step(finished, tmp_path):
     for i, one in enumerate(every):
         run(one, tmp_path / str(i), resuming=False)
     for step in range(1, first + 1):
-        a, b = (checkpoint.folder(tmp_path / str(i), step) for i in range(2))
+        a, b = (checkpoint_folder(tmp_path / str(i), step) for i in range(2))
         assert compared(a, b).identical == (step < first)
 
 
@@ -101,7 +101,7 @@ def test_twice_the_steps_are_the_steps_and_a_resume(finished, tmp_path):
     settings, out = finished
     run(replace(settings, steps=3), tmp_path / "run", resuming=False)
     run(settings, tmp_path / "run", resuming=True)
-    shutil.rmtree(checkpoint.folder(tmp_path / "run", 3))  # the end of the first half
+    shutil.rmtree(checkpoint_folder(tmp_path / "run", 3))  # the end of the first half
     assert same(out, tmp_path / "run")
 
 
@@ -122,7 +122,7 @@ def test_a_run_that_broke_inside_a_write_goes_on_and_ends_the_same(finished, tmp
     monkeypatch.setattr(tensors_file, "write", failing)
     with pytest.raises(KeyboardInterrupt):
         run(settings, tmp_path / "run", resuming=False)
-    assert checkpoint.steps(tmp_path / "run") == [2, 4, 6][: (writes - 1) // 2]
+    assert checkpoint_steps(tmp_path / "run") == [2, 4, 6][: (writes - 1) // 2]
     run(settings, tmp_path / "run", resuming=True)
     assert same(out, tmp_path / "run")
 
@@ -130,7 +130,7 @@ def test_a_run_that_broke_inside_a_write_goes_on_and_ends_the_same(finished, tmp
 def test_lines_after_the_last_checkpoint_are_written_anew(finished, tmp_path):
     settings, out = finished
     shutil.copytree(out, tmp_path / "run")
-    shutil.rmtree(checkpoint.folder(tmp_path / "run", 6))
+    shutil.rmtree(checkpoint_folder(tmp_path / "run", 6))
     for name in ("summary.json", "adapter.safetensors"):
         (tmp_path / "run" / name).unlink()
     with (tmp_path / "run" / METRICS).open("a") as file:
@@ -199,7 +199,7 @@ def test_a_damaged_checkpoint_is_named(finished, tmp_path, file):
     settings, out = finished
     shutil.copytree(out, tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
-    damaged = checkpoint.folder(tmp_path / "run", 6) / file
+    damaged = checkpoint_folder(tmp_path / "run", 6) / file
     damaged.write_bytes(damaged.read_bytes()[:-100])
     with pytest.raises(UsageError) as error:
         run(settings, tmp_path / "run", resuming=True)
@@ -211,7 +211,7 @@ def test_a_checkpoint_of_other_shapes_is_named(finished, tmp_path):
     settings, out = finished
     shutil.copytree(out, tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
-    place = checkpoint.folder(tmp_path / "run", 6) / "adapter.safetensors"
+    place = checkpoint_folder(tmp_path / "run", 6) / "adapter.safetensors"
     tensors = load_file(place)
     name = next(iter(tensors))
     tensors_file.write(place, tensors | {name: tensors[name][:, 1:]}, {})

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.file_pairs import compared
-from train import checkpoint
-from train.record import METRICS
+from analysis.run_folder import METRICS, checkpoint_steps
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +61,7 @@ def test_ten_kills_and_a_resume_end_at_the_same_bytes(tiny, tmp_path):
                 wait_for_a_step(broken)
                 time.sleep(moments.uniform(0.0, 0.4))
                 process.kill()
-        reached.append(max(checkpoint.steps(broken), default=0))
+        reached.append(max(checkpoint_steps(broken), default=0))
     assert reached == sorted(reached)
     assert reached[-1] < STEPS
     finish(tiny, broken)
