@@ -1,0 +1,83 @@
+"""End-point stores on disk: one Zarr v3 group, there whole or not at all.
+
+It is small and derived from adapters that are still there, so a new one takes the place of an old one.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.disk import naming_the_disk, synchronise, synchronise_tree
+from analysis.endpoints import schema
+from analysis.errors import UsageError
+from analysis.lock import writing
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def write(path: Path, dataset: "xr.Dataset") -> None:
+    """Write the store, in place of an end-point store that stands there; UsageError if anything else does."""
+    schema.validate(dataset)
+    path = path.absolute()
+    partial, aside = (path.with_name(f".{path.name}.{kind}") for kind in ("partial", "replaced"))
+    with naming_the_disk(path), writing(path):
+        if aside.exists() and not path.exists():
+            aside.rename(path)  # a writer was killed between its two renames
+        if path.exists():
+            attributes(path)
+        for left in (partial, aside):
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            dataset.to_zarr(partial, zarr_format=3, consolidated=False)
+            synchronise_tree(partial)
+            if path.exists():
+                path.rename(aside)
+            partial.rename(path)
+        finally:
+            if aside.exists() and not path.exists():
+                aside.rename(path)
+            shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        synchronise(path.parent)
+
+
+def read(path: Path) -> "xr.Dataset":
+    """Dataset of a store, in memory. UsageError, one line, unless it keeps the contract."""
+    import xarray as xr
+
+    attributes(path)
+    try:
+        dataset = xr.open_zarr(path, consolidated=False, chunks=None).load()
+    except Exception as error:  # zarr and its codecs raise errors of many unrelated types
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"{path} is a damaged store: {reason}; make it again from the runs") from error
+    for name, labels in dataset.coords.items():
+        if labels.dtype.kind in "TO":
+            dataset = dataset.assign_coords({name: (labels.dims, np.asarray(labels.values.tolist(), str))})
+    try:
+        schema.validate(dataset)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return dataset
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder is a Zarr group of any kind."""
+    return (path / "zarr.json").is_file()
+
+
+def attributes(path: Path) -> Mapping[str, Any]:
+    """Attributes of the store, from its own metadata file. UsageError unless it is an end-point store."""
+    try:
+        found = json.loads((path / "zarr.json").read_text(encoding="utf-8"))["attributes"]
+        schema.check_version(found)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(f"{path} is there and is no end-point store: give another place") from None
+    return found
