@@ -1,4 +1,4 @@
-"""Steps that can go through a model together: same grid, same positions."""
+"""Steps that can go through a model together: same grid, same positions, texts of one length."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
@@ -18,8 +18,9 @@ def alike(keys: Iterable[Hashable], at_most: int) -> Iterator[list[int]]:
 
 
 def batches(steps: Sequence[StepInput], at_most: int) -> Iterator[list[int]]:
-    """Positions of ``steps`` in batches of one grid and rope, at most ``at_most`` long."""
-    return alike(((step.x_sigma.shape, step.rope) for step in steps), at_most)
+    """Positions of ``steps`` in batches of one grid, rope and length of text, at most ``at_most`` long."""
+    texts = (tuple((name, value.shape) for name, value in step.condition.items()) for step in steps)
+    return alike(((step.x_sigma.shape, step.rope, text) for step, text in zip(steps, texts, strict=True)), at_most)
 
 
 def stacked(steps: Sequence[StepInput]) -> StepInput:

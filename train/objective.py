@@ -7,6 +7,7 @@ trainer and the probe differentiate the very same function.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from train.rope import NATIVE, Rope
@@ -31,6 +32,11 @@ class StepInput:
         """The same on another device."""
         condition = {name: value.to(device) for name, value in self.condition.items()}
         return StepInput(self.x_sigma.to(device), self.sigma.to(device), self.target.to(device), condition, self.rope)
+
+    def fed_as(self, dtype: torch.dtype) -> "StepInput":
+        """The same with latent and conditioning in the dtype of a model's weights; sigma and target stay float32."""
+        condition = {name: v.to(dtype) if v.is_floating_point() else v for name, v in self.condition.items()}
+        return StepInput(self.x_sigma.to(dtype), self.sigma, self.target, condition, self.rope)
 
 
 def flow_matching(

@@ -13,7 +13,7 @@ from torch import Tensor
 from analysis.errors import UsageError
 from train.coupling import area_matrix, coupling
 from train.crn import normal
-from train.families import Family, grid
+from train.families import Family, check_latent, grid
 from train.latents import Latents
 from train.objective import StepInput, flow_matching, squared_error
 from train.plan import Plan, Sample
@@ -24,34 +24,36 @@ DEFAULT_COUPLING = "area"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a step takes its clean latents and noise from."""
+    """Where a step takes its clean latents and noise from. dtype: of the weights of the model that it feeds."""
 
     latents: Latents
     family: Family
     seed: int
+    dtype: torch.dtype = torch.float32
 
 
 def step_input(plan: Plan, sample: Sample, sigma: float, source: Source) -> StepInput:
     """The batch of one that ``plan`` makes of ``sample`` at noise level ``sigma``."""
     x0 = clean_latent(plan, sample.image, source)
-    noise = noise_for(plan, sample, (x0.shape[-2], x0.shape[-1]), source)
+    noise = noise_for(plan, sample, x0.shape, source)
     native = source.latents.shape(sample.image, source.latents.tier)
     level = shifted(plan, sigma, native, (x0.shape[-2], x0.shape[-1]))
     rope = resolve(plan.stretch, grid(source.family, *native), grid(source.family, *x0.shape[-2:]), level)
     x0, noise = x0[None], noise[None]
     at = torch.tensor([level], dtype=torch.float64).float()
     condition = {name: value[None] for name, value in source.latents.condition(sample.image).items()}
-    return flow_matching(x0, noise, at, condition, rope)
+    return flow_matching(x0, noise, at, condition, rope).fed_as(source.dtype)
 
 
 def step_loss(transformer: Callable[..., Any], family: Family, step: StepInput) -> Tensor:
     """Eq. 3 of a batch, per sample: [B]. transformer: the module, or what stands for it, called with keywords."""
+    check_latent(family, step.x_sigma.shape[1:])
     answer = transformer(**family.arguments(step))
-    return squared_error(family.velocity(answer, *step.x_sigma.shape[-2:]), step.target)
+    return squared_error(family.velocity(answer, step.x_sigma.shape), step.target)
 
 
 def clean_latent(plan: Plan, image: str, source: Source) -> Tensor:
-    """x0 [C, H, W] on the grid of the plan."""
+    """x0 [C, H, W] or [C, F, H, W] on the grid of the plan."""
     latents, native = source.latents, source.latents.tier
     if plan.demote is not None:
         tier = plan.demote.of(native)
@@ -69,16 +71,16 @@ def clean_latent(plan: Plan, image: str, source: Source) -> Tensor:
     return x0
 
 
-def noise_for(plan: Plan, sample: Sample, shape: tuple[int, int], source: Source) -> Tensor:
-    """White noise [C, *shape]: the native draw where the grid is native, else coupled to it."""
+def noise_for(plan: Plan, sample: Sample, shape: torch.Size, source: Source) -> Tensor:
+    """White noise of a latent's ``shape``: the native draw where the grid is native, else coupled to it."""
     native = source.latents.shape(sample.image, source.latents.tier)
     index = (sample.image, sample.draw)
-    draw = normal((source.family.channels, *native), seed=source.seed, purpose=plan.stream, index=index)
+    draw = normal((*shape[:-2], *native), seed=source.seed, purpose=plan.stream, index=index)
 
     def fresh(of: tuple[int, ...]) -> Tensor:
         return normal(of, seed=source.seed, purpose=f"{plan.stream} fresh", index=index)
 
-    return coupling(plan.coupling or DEFAULT_COUPLING).couple(draw, shape, fresh)
+    return coupling(plan.coupling or DEFAULT_COUPLING).couple(draw, (shape[-2], shape[-1]), fresh)
 
 
 def shifted(plan: Plan, sigma: float, native: tuple[int, int], shape: tuple[int, int]) -> float:

@@ -12,6 +12,7 @@ from train import optimizer
 from train.attention import AttentionCalls
 from train.batch import batches, stacked
 from train.execution import executed_as
+from train.families import image_tokens
 from train.job import Job
 from train.plan import Plan, Sample
 from train.step import step_input, step_loss
@@ -71,7 +72,7 @@ def gradients(job: Job, step: int, *, eager: bool = False, named: bool = False) 
     norm = float(get_total_norm([p.grad for p in job.parameters.values() if p.grad is not None]))
     finite(step, samples, sigmas, losses, norm)
     sides = tuple((given.x_sigma.shape[-2], given.x_sigma.shape[-1]) for given in inputs)
-    tokens = sum((height // job.family.patch) * (width // job.family.patch) for height, width in sides)
+    tokens = sum(image_tokens(job.family, given.x_sigma.shape[1:]) for given in inputs)
     return Outcome(sigmas, losses.numpy(), sides, tokens, norm, bool(job.schedule.treated[step]), calls)
 
 

@@ -13,20 +13,19 @@ import torch
 from torch import Tensor
 
 from analysis.errors import UsageError
+from analysis.lora import original_names
+from train.families import packing
+from train.families.family import zeros
+from train.families.float32_time import embed_in_float32
 from train.objective import StepInput
 from train.rope import Rope, band_factors
-
-
-def in_block(original: str, here: str, modules: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Rows of ``kohya_modules`` for one list of blocks. modules: original name -> names here, one after the other."""
-    for name, parts in modules.items():
-        yield f"{original}.{{}}.{name}", tuple(f"{here}.{{}}.{part}" for part in parts.split())
 
 
 class Flux:
     """Packing, arguments and block order of one Flux model.
 
-    config: the transformer's configuration; channels: those of a latent (16 for Flux, 3 for pixels).
+    config: the transformer's configuration; channels: those of a latent (3 for pixels), by default what Flux's
+    pipeline has: a quarter of the numbers in a token.
     """
 
     name: ClassVar[str] = "flux"
@@ -36,30 +35,21 @@ class Flux:
         r"(single_)?transformer_blocks\.\d+\."
         r"(attn\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2)|proj_mlp|proj_out)"
     )
-    kohya_modules: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = (
-        *in_block("double_blocks", "transformer_blocks", {
-            "img_attn.qkv": "attn.to_q attn.to_k attn.to_v", "img_attn.proj": "attn.to_out.0",
-            "txt_attn.qkv": "attn.add_q_proj attn.add_k_proj attn.add_v_proj", "txt_attn.proj": "attn.to_add_out",
-            "img_mlp.0": "ff.net.0.proj", "img_mlp.2": "ff.net.2", "img_mod.lin": "norm1.linear",
-            "txt_mlp.0": "ff_context.net.0.proj", "txt_mlp.2": "ff_context.net.2",
-            "txt_mod.lin": "norm1_context.linear",
-        }),
-        *in_block("single_blocks", "single_transformer_blocks", {
-            "linear1": "attn.to_q attn.to_k attn.to_v proj_mlp", "linear2": "proj_out", "modulation.lin": "norm.linear",
-        }),
-    )  # fmt: skip
+    kohya_modules: ClassVar[original_names.Rows] = original_names.FLUX
 
-    def __init__(self, config: Mapping[str, Any], channels: int) -> None:
-        area, rest = divmod(config["in_channels"], channels)
+    def __init__(self, config: Mapping[str, Any], channels: int | None = None) -> None:
+        self.channels: int = config["in_channels"] // 4 if channels is None else channels
+        area, rest = divmod(config["in_channels"], self.channels)
         self.patch = isqrt(area)
         if rest or area == 0 or self.patch**2 != area:
             raise UsageError(
-                f"latents with {channels} channels: this Flux takes {config['in_channels']} numbers a token, "
+                f"latents with {self.channels} channels: this Flux takes {config['in_channels']} numbers a token, "
                 "which is not channels x patch x patch; give latents of the model's own autoencoder"
             )
-        self.channels = channels
-        self.text_dim: int = config["joint_attention_dim"]
-        self.pooled_dim: int = config["pooled_projection_dim"]
+        self.condition_shapes = {
+            "encoder_hidden_states": (None, config["joint_attention_dim"]),
+            "pooled_projections": (config["pooled_projection_dim"],),
+        }
         self.guidance: bool = bool(config["guidance_embeds"])
 
     def arguments(self, step: StepInput) -> dict[str, Any]:
@@ -79,22 +69,21 @@ class Flux:
             arguments["guidance"] = torch.ones(batch, device=device)
         return arguments
 
-    def velocity(self, output: Any, height: int, width: int) -> Tensor:
+    def velocity(self, output: Any, shape: torch.Size) -> Tensor:
         """The transformer's answer as a velocity [B, C, H, W] in the sign of Eq. 2."""
-        return self.unpack(output[0], height, width)
+        return self.unpack(output[0], *shape[-2:])
+
+    def keep_time(self, transformer: torch.nn.Module) -> None:
+        """The model multiplies by 1000 after it has rounded."""
+        embed_in_float32(transformer, "time_text_embed", 1000)
 
     def pack(self, latent: Tensor) -> Tensor:
         """[B, C, H, W] -> tokens [B, (H/p)(W/p), C p p]."""
-        batch, channels, height, width = latent.shape
-        p = self.patch
-        tokens = latent.reshape(batch, channels, height // p, p, width // p, p).permute(0, 2, 4, 1, 3, 5)
-        return tokens.reshape(batch, (height // p) * (width // p), channels * p * p)
+        return packing.pack(latent, self.patch)
 
-    def unpack(self, tokens: Tensor, height: int, width: int) -> Tensor:
+    def unpack(self, packed: Tensor, height: int, width: int) -> Tensor:
         """Tokens [B, (H/p)(W/p), C p p] -> [B, C, H, W]."""
-        p = self.patch
-        latent = tokens.reshape(tokens.shape[0], height // p, width // p, self.channels, p, p)
-        return latent.permute(0, 3, 1, 4, 2, 5).reshape(tokens.shape[0], self.channels, height, width)
+        return packing.unpack(packed, self.patch, self.channels, height, width)
 
     def positions(self, height: int, width: int) -> Tensor:
         """Token positions [(H/p)(W/p), 3]: (0, row, column), float32."""
@@ -104,10 +93,7 @@ class Flux:
 
     def unconditional(self, batch: int) -> dict[str, Tensor]:
         """The condition of a model trained without text: one zero token."""
-        return {
-            "encoder_hidden_states": torch.zeros(batch, 1, self.text_dim),
-            "pooled_projections": torch.zeros(batch, self.pooled_dim),
-        }
+        return zeros(self, batch)
 
     @contextmanager
     def stretched(self, transformer: torch.nn.Module, rope: Rope) -> Iterator[None]:

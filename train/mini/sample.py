@@ -23,7 +23,7 @@ def sampled(model: FluxTransformer2DModel, count: int, side: int, *, seed: int) 
     levels = torch.linspace(1, 0, STEPS + 1)
     for here, there in pairwise(levels):
         step = StepInput(x, here.expand(count), x, condition)
-        x = x + (there - here) * family.velocity(model(**family.arguments(step)), side, side)
+        x = x + (there - here) * family.velocity(model(**family.arguments(step)), x.shape)
     pixels = ((x / 2 + 1) * 127.5).round().clamp(0, 255)
     return pixels.movedim(1, -1).to(torch.uint8).numpy()
 
