@@ -105,7 +105,12 @@ def read(path: Path) -> tuple[dict[str, Tensor], Lora]:
 
 def attach_file(transformer: nn.Module, path: Path) -> tuple[dict[str, nn.Parameter], Lora]:
     """Freeze ``transformer`` and add the adapter of ``path``."""
-    _, lora = read(path)
+    tensors, lora = read(path)
+    if not any(re.fullmatch(lora.targets, name) for name, _ in transformer.named_modules()):
+        raise UsageError(
+            f"{path}: a LoRA for another model: the modules of its tensors, such as {min(tensors)}, are none in this "
+            "model; give one made for it"
+        )
     parameters = attach(transformer, lora, seed=0)
     fill(parameters, path)
     return parameters, lora

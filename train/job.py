@@ -18,6 +18,7 @@ from train.attention.backend import backend_named
 from train.data_order import DataOrder
 from train.execution import Execution
 from train.families import Family, grid
+from train.latents import Latents
 from train.plan import NATIVE, Plan
 from train.settings import Settings
 from train.step import Source, step_input
@@ -71,13 +72,14 @@ class Job:
         return self.arm.plan(self.arm.hi) if self.schedule.treated[step] else NATIVE
 
 
-def prepare(settings: Settings) -> Job:
-    """Load and check everything; all errors of the input come from here."""
+def prepare(settings: Settings, latents: Latents | None = None) -> Job:
+    """Load and check everything; all errors of the input come from here. latents: instead of those settings name."""
     arm = parse(settings.arm)
     sampler, weights = sigma_samplers.parse(settings.sigma_sampler), weighting.parse(settings.weighting)
     execution = execution_of(settings, arm)
-    loaded = model.load(settings.model)
-    latents = model.latents_of(loaded, Path(settings.latents) if settings.latents else None)
+    loaded = model.load(settings.model, settings.weights)
+    if latents is None:
+        latents = model.latents_of(loaded, Path(settings.latents) if settings.latents else None)
     if (settings.images or 1) > len(latents.names):
         raise UsageError(f"--images {settings.images}: the corpus has {len(latents.names)}; ask for fewer")
     transformer = loaded.transformer.to(execution.device)
@@ -92,7 +94,7 @@ def prepare(settings: Settings) -> Job:
         parameters=parameters,
         lora=lora,
         adamw=optimizer.adamw(parameters, settings),
-        source=Source(latents, loaded.family, settings.seed),
+        source=Source(latents, loaded.family, settings.seed, loaded.dtype),
         order=DataOrder(latents.names[: settings.images], settings.samples, settings.seed),
         sampler=sampler,
         weighting=weights,
@@ -145,7 +147,9 @@ def check_arm(job: Job) -> None:
         # Its errors come now, and not after the last step.
         kohya.converted(job.parameters, job.lora, job.family, job.transformer)
     for step, i, sigma in extremes(job):
-        step_input(plan, job.order.of(step)[i], sigma, job.source)
+        rope = step_input(plan, job.order.of(step)[i], sigma, job.source).rope
+        with job.family.stretched(job.transformer, rope):
+            pass  # a model without rotary positions refuses here
 
 
 def extremes(job: Job) -> list[tuple[int, int, float]]:

@@ -1,60 +1,99 @@
 """Loading a transformer with its family, its latents and its adapter, by what the user named.
 
-``mini`` is the shipped model. Anything else is a folder in diffusers' layout.
+``mini`` is the shipped model. Anything else is a folder in diffusers' layout or a name on the hub
+(``train.model_files``); the family is found from the transformer's class.
 """
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from analysis.errors import UsageError
+from train import model_files
 from train.adapter import Lora, attach, attach_file
 from train.families import Family, family_class
 from train.latents import Latents, pixel_latents
+from train.model_files import ModelFiles
 
-MINI = Path(__file__).with_name("mini")
 PIXELS = "sigma_probes.json"  # beside a pixel model's transformer: {"tier": 64, "channels": 3, "scale": 2.0}
+WEIGHTS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class Model:
-    """A frozen transformer with its family and where it was read from."""
+    """A frozen transformer with its family and where it was read from.
+
+    pixels: for a model that works on pixels, how they are scaled; empty for latents of an autoencoder. dtype: of
+    most weights; some families keep a few in float32.
+    """
 
     transformer: nn.Module
     family: Family
-    folder: Path
+    files: ModelFiles
     pixels: dict[str, Any]
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def folder(self) -> Path:
+        return self.files.folder
 
     def digest(self) -> str:
         """SHA-256 over the transformer's configuration and weights."""
-        return hash_of(sorted((self.folder / "transformer").iterdir()))
+        return hash_of(self.files.all)
 
 
-def load(model: str) -> Model:
-    """``mini``, or a folder with ``transformer/`` in diffusers' layout."""
+def load(model: str, weights: str = "fp32") -> Model:
+    """The model of that name, its weights as ``fp32`` or ``bf16``, whatever they are stored in."""
+    if weights not in WEIGHTS:
+        raise UsageError(f"--weights {weights}: takes {' or '.join(WEIGHTS)}")
+    files = model_files.find(model)
+    family = family_class(files.config["_class_name"])
+    pixels = model_files.configuration(files.folder / PIXELS)
+    dtype = WEIGHTS[weights]
+    transformer = read_transformer(model, files, family, dtype)
+    found = family(transformer.config, pixels.get("channels"))  # pyright: ignore[reportArgumentType]
+    found.keep_time(transformer)
+    return Model(transformer.eval().requires_grad_(False), found, files, pixels, dtype)
+
+
+def read_transformer(model: str, files: ModelFiles, family: type[Family], dtype: torch.dtype) -> nn.Module:
+    """The transformer on the CPU. UsageError where its files are damaged or do not hold all of it."""
     import diffusers
+    from safetensors import SafetensorError
 
-    folder = MINI if model == "mini" else Path(model)
-    config_file = folder / "transformer" / "config.json"
-    if not config_file.is_file():
-        raise UsageError(f"model {model}: no {config_file}; give mini, or a folder in diffusers' layout")
-    config = json.loads(config_file.read_text(encoding="utf-8"))
-    family = family_class(config.get("_class_name", "unnamed"))
-    if not (folder / PIXELS).is_file():
+    kind = getattr(diffusers, family.transformer_class, None)
+    if kind is None:
         raise UsageError(
-            f"model {model}: no {PIXELS} beside transformer/, and autoencoders are not read yet; give mini"
+            f"model {model}: diffusers {diffusers.__version__} has no {family.transformer_class}; install a newer one"
         )
-    pixels = json.loads((folder / PIXELS).read_text(encoding="utf-8"))
-    transformer = getattr(diffusers, family.transformer_class).from_pretrained(folder / "transformer")
-    return Model(transformer.eval().float().requires_grad_(False), family(config, pixels["channels"]), folder, pixels)
+    try:
+        transformer, found = kind.from_pretrained(
+            files.transformer, torch_dtype=dtype, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+        raise UsageError(
+            f"model {model}: {files.transformer} does not load ({model_files.one_line(error)}); fetch the model again"
+        ) from None
+    if found["missing_keys"]:
+        # diffusers would go on with random ones.
+        raise UsageError(
+            f"model {model}: its weights lack {len(found['missing_keys'])} tensors, such as "
+            f"{min(found['missing_keys'])}; fetch the model again"
+        )
+    return transformer
 
 
 def latents_of(model: Model, folder: Path | None) -> Latents:
     """The pictures of ``folder`` (or the model's own corpus) as latents of ``model``."""
+    if not model.pixels:
+        raise UsageError(
+            f"model {model.folder}: it works on latents of an autoencoder, and pictures are not encoded yet; give "
+            f"latents to train.job.prepare, or a model of pixels such as mini (with {PIXELS} beside transformer/)"
+        )
     pictures = folder if folder is not None else model.folder / "corpus"
     return pixel_latents(pictures, model.family, tier=model.pixels["tier"], scale=model.pixels["scale"])
 
@@ -72,6 +111,7 @@ def adapter_of(model: Model, path: Path | None, *, rank: int, seed: int) -> tupl
 def hash_of(files: list[Path]) -> str:
     """SHA-256 over names and contents."""
     total = hashlib.sha256()
-    for file in files:
-        total.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    for path in files:
+        with path.open("rb") as file:
+            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()

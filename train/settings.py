@@ -27,7 +27,7 @@ class Settings:
     steps: int = option(400, "Optimiser steps of the whole run.", least=1)
     deterministic: bool = option(False, "Bit-equal repeats, or an error. Stores a certificate.")
 
-    model: str = option("mini", "mini, or a folder in diffusers' layout.")
+    model: str = option("mini", "mini, a folder in diffusers' layout, or a name on the hub.")
     latents: str | None = option(None, "Folder of pictures; default: the model's own corpus.")
     images: int | None = option(None, "How many images, from the first; default: all.", least=1)
     adapter: str | None = option(
@@ -56,6 +56,7 @@ class Settings:
     seed: int = option(0, "Of every draw.")
 
     attention: str = option("sdpa", "sdpa, math or racing.")
+    weights: str = option("fp32", "Of the base model, as kept in memory and computed with.", choices=("fp32", "bf16"))
     precision: str = option("fp32", "bf16: mixed precision, the adapter stays float32.", choices=("fp32", "bf16"))
     activation_checkpointing: bool = option(False, "Compute activations again in the backward pass: less memory.")
     compile: bool = option(False, "Compile the transformer: faster steps after minutes of waiting.")
