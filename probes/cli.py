@@ -32,7 +32,10 @@ def grad(
     engine: Annotated[str, typer.Option(help="func (vectorised) or loop (a backward pass a sample).")] = "func",
     chunk: Annotated[int, typer.Option(min=1, help="Samples that func takes at once.")] = 24,
     attention: Annotated[str, typer.Option(help="sdpa, math or racing.")] = "sdpa",
-    model: Annotated[str, typer.Option(help="mini, or a folder in diffusers' layout.")] = "mini",
+    model: Annotated[str, typer.Option(help="mini, a folder in diffusers' layout, or a name on the hub.")] = "mini",
+    weights: Annotated[
+        str, typer.Option(help="fp32 or bf16: of the base model, in memory and computed with.")
+    ] = "fp32",
     latents: Annotated[Path | None, typer.Option(help="Folder of pictures; default: the model's own corpus.")] = None,
     adapter: Annotated[Path | None, typer.Option(help="LoRA to probe at; default: the model's warmed one.")] = None,
     rank: Annotated[int, typer.Option(min=1, help="Rank of a fresh LoRA, where there is none to read.")] = 16,
@@ -67,6 +70,7 @@ def grad(
         jobs=jobs,
         threads=threads,
         memory=memory,
+        weights=weights,
     )
     probe(settings, out, dry_run=dry_run, json=json)
 

@@ -30,7 +30,7 @@ from train import determinism, model
 from train.arms import NATIVE_ARM, Arm, parse
 from train.attention.backend import backend_named
 from train.environment import environment
-from train.families import block_of, blocks, grid
+from train.families import block_of, blocks, image_tokens
 from train.plan import NATIVE
 from train.repeatable import check_repeatable
 from train.step import Source, clean_latent, step_input
@@ -56,6 +56,7 @@ class Settings:
     jobs: int | None  # processes; None: as many as suit the machine, or one where threads are given
     threads: int | None  # of one process; None: 1
     memory: float  # GiB, of all processes together
+    weights: str = "fp32"  # of the base model; bf16 halves its memory
 
 
 def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
@@ -131,7 +132,7 @@ def prepare(
     metrics = {name: metric(name) for name in dict.fromkeys(settings.metrics)}
     run_engine = engine(settings.engine)
     backend_named(settings.attention)
-    loaded = model.load(settings.model)
+    loaded = model.load(settings.model, settings.weights)
     latents = model.latents_of(loaded, settings.latents)
     if settings.images > len(latents.names):
         raise UsageError(
@@ -141,7 +142,7 @@ def prepare(
     if adapter_hash == "fresh":
         say("warning: a fresh adapter has up = 0, so the gradient of down is zero; probe a warmed one (--adapter)")
     detached = {name: p.detach() for name, p in parameters.items()}
-    source = Source(latents, loaded.family, settings.seed)
+    source = Source(latents, loaded.family, settings.seed, loaded.dtype)
     in_float64 = {name: p.double().numpy() for name, p in detached.items()}
     names = {block_of(loaded.family, name) for name in detached}
     sweep = sweeps.Sweep(
@@ -158,7 +159,9 @@ def prepare(
     )
     for arm in arms:  # a tier the patch does not divide, a sigma shifted out of range: found before the first cell
         for sigma in sigmas:
-            step_input(arm.plan(sigma), sweep.samples(sweep.images[:1])[0], sigma, source)
+            given = step_input(arm.plan(sigma), sweep.samples(sweep.images[:1])[0], sigma, source)
+            with loaded.family.stretched(loaded.transformer, given.rope):
+                pass  # a model without rotary positions refuses here
     return sweep, source, {"model": loaded.digest(), "adapter": adapter_hash, "latents": latents.digest()}
 
 
@@ -167,8 +170,7 @@ def count_tokens(arms: tuple[Arm, ...], images: tuple[str, ...], source: Source)
     tokens = np.zeros((len(arms), len(images)), np.int64)
     for i, arm in enumerate(arms):
         for j, image in enumerate(images):
-            height, width = clean_latent(arm.plan(arm.hi), image, source).shape[-2:]
-            tokens[i, j] = np.prod(grid(source.family, height, width))
+            tokens[i, j] = image_tokens(source.family, clean_latent(arm.plan(arm.hi), image, source).shape)
     return tokens
 
 

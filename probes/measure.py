@@ -7,8 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from analysis.errors import UsageError
 from probes.gradients import Engine, Gradients, Problem
 from probes.gradients.engine import functional
+from probes.gradients.func import func
 from train.arms import Arm
 from train.batch import batches, stacked
 from train.execution import RACING, Execution, executed_as
@@ -27,6 +29,11 @@ class StepGradients:
     engine: Engine
     chunk: int
     attention: str
+
+    def __post_init__(self) -> None:
+        family = self.source.family
+        if family.loop_only and self.engine is func:
+            raise UsageError(f"engine func: not for {family.name}, because {family.loop_only}; take --engine loop")
 
     def __call__(self, arm: Arm, sigma: float, samples: Sequence[Sample]) -> Gradients:
         """loss [B] and gradients by name [B, ...] of ``samples``, in their order."""
