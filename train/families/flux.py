@@ -35,7 +35,10 @@ class Flux:
         r"(single_)?transformer_blocks\.\d+\."
         r"(attn\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2)|proj_mlp|proj_out)"
     )
+    clips: ClassVar[bool] = False
+    loop_only: ClassVar[str] = ""
     kohya_modules: ClassVar[original_names.Rows] = original_names.FLUX
+    longest: int | None = None
 
     def __init__(self, config: Mapping[str, Any], channels: int | None = None) -> None:
         self.channels: int = config["in_channels"] // 4 if channels is None else channels
