@@ -15,6 +15,7 @@ from train.arms import Arm
 from train.batch import batches, stacked
 from train.execution import RACING, Execution, executed_as
 from train.objective import StepInput
+from train.overflow import in_forward
 from train.plan import Plan, Sample
 from train.step import Source, step_input, step_loss
 
@@ -42,6 +43,12 @@ class StepGradients:
         found: dict[int, Gradients] = {}
         for indices in batches(steps, self.chunk):
             batch = self._differentiate(plan, stacked([steps[i] for i in indices]))
+            for i in (i for row, i in enumerate(indices) if not batch.loss[row].isfinite()):
+                raise UsageError(
+                    f"loss not finite: arm {arm.text}, sigma {sigma:g}, image {samples[i].image} draw "
+                    f"{samples[i].draw}, {self._overflowing(plan, steps[i])}; the cell is not written; look at that "
+                    "image, or use a wider dtype"
+                )
             for row, i in enumerate(indices):
                 found[i] = Gradients(batch.loss[row], {name: g[row] for name, g in batch.by_name.items()})
         for i, sample in enumerate(samples):
@@ -53,9 +60,16 @@ class StepGradients:
         )
 
     def _differentiate(self, plan: Plan, steps: StepInput) -> Gradients:
-        run = Execution(self.attention, deterministic=(plan.attention or self.attention) != RACING)
-        with executed_as(plan, run), self.source.family.stretched(self.transformer, steps.rope):
+        with executed_as(plan, self._run(plan)), self.source.family.stretched(self.transformer, steps.rope):
             return self.engine(Problem(self.objective, self.parameters), steps)
+
+    def _overflowing(self, plan: Plan, step: StepInput) -> str:
+        """Where the forward pass of one step leaves the finite numbers."""
+        with executed_as(plan, self._run(plan)), self.source.family.stretched(self.transformer, step.rope):
+            return in_forward(self.source.family, self.transformer, lambda: self.objective(self.parameters, step))
+
+    def _run(self, plan: Plan) -> Execution:
+        return Execution(self.attention, deterministic=(plan.attention or self.attention) != RACING)
 
     def objective(self, parameters: Mapping[str, Tensor], step: StepInput) -> Tensor:
         """Eq. 3 for a batch of steps: loss per sample [B]."""

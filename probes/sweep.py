@@ -152,8 +152,8 @@ def by_block(sweep: Sweep, metric: Metric, gradients: Mapping[str, Array]) -> di
 def finite(
     gradients: Gradients, arm: SweptArm, sigma: float, samples: Sequence[Sample], block_of: Callable[[str], str]
 ) -> None:
-    """Raise UsageError naming arm, sigma, image and block of the first gradient that is not finite."""
-    for name, values in gradients.by_name.items():
+    """Raise UsageError naming arm, sigma, image and block of a gradient that is not finite, the nearest to the loss."""
+    for name, values in reversed(gradients.by_name.items()):
         good = values.isfinite().flatten(1).all(1)
         if not good.all():
             sample = samples[int((~good).nonzero()[0])]

@@ -19,6 +19,7 @@ from train.families import Family, family_class
 from train.latents import Latents, pixel_latents
 from train.model_files import ModelFiles
 
+MINI = model_files.MINI
 PIXELS = "sigma_probes.json"  # beside a pixel model's transformer: {"tier": 64, "channels": 3, "scale": 2.0}
 WEIGHTS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 

@@ -14,6 +14,8 @@ from train.batch import batches, stacked
 from train.execution import executed_as
 from train.families import image_tokens
 from train.job import Job
+from train.objective import StepInput
+from train.overflow import in_backward, in_forward
 from train.plan import Plan, Sample
 from train.step import step_input, step_loss
 
@@ -48,7 +50,7 @@ def gradients(job: Job, step: int, *, eager: bool = False, named: bool = False) 
     """Leave the gradient of ``step`` in the parameters.
 
     eager: not through the compiler; named: attention calls are counted with the names of their modules. Raises
-    UsageError for a loss or a gradient that is not finite, with step, image and sigma.
+    UsageError for a loss or a gradient that is not finite, with step, block, image and sigma.
     """
     samples, plan = job.order.of(step), job.plan(step)
     sigmas = job.sigmas(range(step, step + 1))[0]
@@ -70,7 +72,7 @@ def gradients(job: Job, step: int, *, eager: bool = False, named: bool = False) 
                 losses[at] = loss.detach().cpu().double()
     change(job, plan, step)
     norm = float(get_total_norm([p.grad for p in job.parameters.values() if p.grad is not None]))
-    finite(step, samples, sigmas, losses, norm)
+    check_finite(job, step, inputs, losses, norm)
     sides = tuple((given.x_sigma.shape[-2], given.x_sigma.shape[-1]) for given in inputs)
     tokens = sum(image_tokens(job.family, given.x_sigma.shape[1:]) for given in inputs)
     return Outcome(sigmas, losses.numpy(), sides, tokens, norm, bool(job.schedule.treated[step]), calls)
@@ -87,13 +89,29 @@ def change(job: Job, plan: Plan, step: int) -> None:
         p.grad = found[name].to(p.dtype)
 
 
-def finite(step: int, samples: list[Sample], sigmas: np.ndarray, losses: Tensor, norm: float) -> None:
+def check_finite(job: Job, step: int, inputs: list[StepInput], losses: Tensor, norm: float) -> None:
     """Raise UsageError where the step cannot be applied; what was written before it stays."""
     bad = (~losses.isfinite()).nonzero().flatten().tolist()
-    if bad or not np.isfinite(norm):
-        at = bad[0] if bad else 0
-        what = f"loss {losses[at]:g}" if bad else f"gradient of norm {norm:g}"
-        raise UsageError(
-            f"step {step + 1}: {what} (image {samples[at].image}, sigma {sigmas[at]:.4f}); the step is not applied: "
-            "go on from the last checkpoint with a smaller --learning-rate, or look at that image"
+    if not bad and np.isfinite(norm):
+        return
+    at = bad[0] if bad else 0
+    if bad:
+        what, where = (
+            f"loss {losses[at]:g}",
+            in_forward(job.family, job.transformer, lambda: loss_of(job, step, inputs[at])),
         )
+    else:
+        found = {name: p.grad for name, p in job.parameters.items() if p.grad is not None}
+        what, where = f"gradient of norm {norm:g}", in_backward(job.family, found)
+    image, sigma = job.order.of(step)[at].image, inputs[at].sigma.item()
+    raise UsageError(
+        f"step {step + 1}: {what}, {where} (image {image}, sigma {sigma:.4f}); "
+        "the step is not applied: go on from the last checkpoint with a smaller --learning-rate or a wider "
+        "--precision, or look at that image"
+    )
+
+
+def loss_of(job: Job, step: int, given: StepInput) -> Tensor:
+    """The loss of one sample of ``step``, eagerly."""
+    with executed_as(job.plan(step), job.execution), job.family.stretched(job.transformer, given.rope):
+        return step_loss(job.transformer, job.family, given.to(job.execution.device))
