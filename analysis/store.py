@@ -28,6 +28,7 @@ from analysis.disk import naming_the_disk, synchronise, synchronise_tree
 from analysis.errors import UsageError
 from analysis.lock import writing
 from analysis.provenance import Provenance
+from analysis.zarr_group import build, with_fixed_text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -62,7 +63,7 @@ def create(path: Path, template: "xr.Dataset", provenance: Provenance) -> None:
         partial = _partial(path)
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            _build(partial, template, {**template.attrs, **provenance.to_attributes()})
+            build(partial, template, {**template.attrs, **provenance.to_attributes()}, later="sigma")
             synchronise_tree(partial)
             partial.rename(path)
         finally:
@@ -123,13 +124,7 @@ def open_store(path: Path, *, contents: bool = True) -> "xr.Dataset":
         dataset = xr.open_zarr(path, consolidated=False, chunks=None)
     except Exception as error:  # zarr and xarray raise errors of many unrelated types for broken metadata
         raise UsageError(f"{path} is a damaged store: {_first_line(error)}") from error
-    for name, labels in dataset.coords.items():
-        if (
-            labels.dtype.kind == "T"
-        ):  # numpy casts this to fixed width, which netCDF and older xarray know, only by hand
-            dataset = dataset.assign_coords(
-                {name: (labels.dims, np.asarray(labels.values.tolist(), dtype=str), labels.attrs)}
-            )
+    dataset = with_fixed_text(dataset)
     try:
         schema.validate(dataset, contents=contents)
     except schema.DamagedCell as error:
@@ -158,28 +153,6 @@ def export(path: Path, out: Path) -> None:
     content = dataset.load().to_netcdf(engine="h5netcdf")
     with writing(out), replacing(out) as partial:
         partial.write_bytes(content)
-
-
-def _build(path: Path, template: "xr.Dataset", attributes: Mapping[str, Any]) -> None:
-    import zarr
-    from zarr.codecs import Crc32cCodec, ZstdCodec
-
-    group = zarr.create_group(path, zarr_format=3, attributes=dict(attributes))
-    for name, variable in template.variables.items():
-        text = variable.dtype.kind in "UO"
-        array = group.create_array(
-            str(name),
-            shape=variable.shape,
-            chunks=tuple(1 if dim == "sigma" else size for dim, size in variable.sizes.items()),
-            dtype=np.dtypes.StringDType() if text else variable.dtype,
-            fill_value="" if text else schema.fill_value(str(variable.dtype)),
-            compressors=[ZstdCodec(level=1), Crc32cCodec()],
-            chunk_key_encoding={"name": "default", "separator": "."},
-            dimension_names=[str(dim) for dim in variable.dims],
-            attributes=dict(variable.attrs),
-        )
-        if "sigma" not in variable.dims or name == "sigma":
-            array[...] = variable.values.astype(np.dtypes.StringDType()) if text else variable.values
 
 
 def _checked(group: "zarr.Group", sigma_index: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
