@@ -57,6 +57,25 @@ def certify(
 
 
 @app.command()
+def study(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The study; examples/study.toml explains one.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the runs; default: runs/ and the file's name.", show_default=False)
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; changes no byte of them.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs, and what sets each apart.")] = False,
+) -> None:
+    """Make all runs of a study: arms, variants and twins, each in a process of its own.
+
+    What is done is skipped, what was stopped goes on, and a run that fails does not stop the others. Where the file
+    says no number of threads, each run has one.
+    """
+    from train.study.conduct import study
+
+    study(file, out, jobs=jobs, dry_run=dry_run)
+
+
+@app.command()
 def arms() -> None:
     """List the terms an arm can be made of, and how to write one."""
     import train.arms
