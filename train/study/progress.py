@@ -8,7 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from train.study.runs import METRICS, Run
+from analysis.run_folder import METRICS, checkpoint_steps
+from train.study.runs import Run
 
 TAIL = 1 << 16  # bytes; a line of metrics.jsonl is far shorter
 
@@ -21,7 +22,7 @@ class Progress:
 
     def begin(self, run: Run, folder: Path) -> None:
         """A run has been started, from nothing or from what its folder holds."""
-        done = last_step(folder).get("step", 0)
+        done = max(checkpoint_steps(folder), default=0)
         self.bars[run.name] = tqdm(
             total=run.settings.steps, initial=done, desc=run.name, unit="it", dynamic_ncols=True, smoothing=0.05,
             leave=False, disable=None,

@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from analysis.errors import UsageError
+from analysis.run_folder import SUMMARY, read_provenance
 from train.settings import Settings, shown
 from train.study.file import Entry, Study, named_by, run_names
-
-# As train.record names them, which imports torch.
-RUN, METRICS, SUMMARY = "run.json", "metrics.jsonl", "summary.json"
 
 # What run.json holds as a hash or as part of the environment; as text it stands in the run's command.
 NOT_A_RECORDED_SETTING = ("model", "latents", "adapter", "threads")
@@ -71,12 +70,12 @@ def is_done(run: Run, folder: Path) -> bool:
     they were named; that the files of that name are still the same is not looked at.
     """
     try:
-        made = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        made = read_provenance(folder)
         steps = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["steps"]
-        asked, recorded = command(run.settings, folder), shlex.split(made["command"])
+        asked, recorded = command(run.settings, folder), shlex.split(made.command)
         settings = {name: v for name, v in asdict(run.settings).items() if name not in NOT_A_RECORDED_SETTING}
-        return made["settings"] == settings and recorded[:-1] == asked[:-1] and steps == run.settings.steps
-    except (OSError, ValueError, TypeError, KeyError):
+        return made.settings == settings and recorded[:-1] == asked[:-1] and steps == run.settings.steps
+    except (UsageError, OSError, ValueError, TypeError, KeyError):
         return False
 
 
