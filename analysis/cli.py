@@ -99,6 +99,35 @@ def diff(
     raise typer.Exit(print_difference(a, b, metadata=metadata, first=first, json_object=json))
 
 
+@app.command()
+def endpoints(
+    given: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Folders of runs, LoRA files, or one end-point store.", show_default=False
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Zarr store to keep the inner products in.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Run to compare with; default: the first native one of the same settings.")
+    ] = None,
+    every_pair: Annotated[bool, typer.Option("--every-pair", help="All pairs, not each with its baseline.")] = False,
+    blocks: Annotated[bool, typer.Option("--blocks", help="List every block.")] = False,
+    across_environments: Annotated[
+        bool, typer.Option("--across-environments", help="Compare runs made elsewhere too, without verdicts.")
+    ] = False,
+    png: Annotated[
+        Path | None, typer.Option(help="Picture by depth, and beside it growth; default: beside --out.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Compare what whole runs did to their adapters. Detects, never measures. Exit code 3: no verdict for any pair."""
+    from analysis.endpoints.command import Asked, print_endpoints
+
+    asked = Asked(given, out, baseline, every_pair, blocks, across_environments)
+    raise typer.Exit(print_endpoints(asked, json_object=json, png=png))
+
+
 def main() -> None:
     """Entry point of the console script."""
     run(app)

@@ -117,7 +117,9 @@ class Study:
     def pair(self, i: int, j: int) -> Pair:
         """Runs ``i`` and ``j``, as places in ``names``, at the last step."""
         twins = max((self.racing_twins(i, j), i), (self.racing_twins(j, i), j), key=lambda side: len(side[0]))
-        figures = {block: self.figure(b, i, j, *twins) for b, block in enumerate(self.blocks)}
+        # Where no run did anything, as in tensors that belong to no block known by their names, is nothing to compare.
+        shown = [b for b in range(len(self.blocks)) if not b or self.norms[b].any()]
+        figures = {self.blocks[b]: self.figure(b, i, j, *twins) for b in shown}
         total = figures.pop(TOTAL)
         growth = {step: known(self.cosines[s, 0, i, j]) for s, step in enumerate(self.steps)}
         differing = int(self.differing[0, i, j])

@@ -51,7 +51,7 @@ def check_version(attributes: dict[str, Any]) -> None:
     if attributes.get("schema") != SCHEMA:
         raise UsageError(f"not an end-point store: attribute schema is {attributes.get('schema')!r}; want {SCHEMA!r}")
     version = attributes.get("schema_version")
-    if type(version) is not int or not 1 <= version:
+    if type(version) is not int or not version >= 1:
         raise UsageError(f"attribute schema_version is {version!r}; want a whole number from 1 to {VERSION}")
     if version > VERSION:
         raise UsageError(f"schema version {version} is newer than {VERSION}, the last this program reads: update it")

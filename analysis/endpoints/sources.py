@@ -66,12 +66,9 @@ def runs_within(path: Path) -> list[Path]:
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
     """The last parts of each path, as many as tell all of them apart."""
-    parts = [path.absolute().parts for path in paths]
-    for count in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-count:]) for part in parts]
-        if len(set(names)) == len(names):
-            break
-    return names
+    parts = [path.resolve().parts for path in paths]
+    by_count = (["/".join(part[-count:]) for part in parts] for count in range(1, max(map(len, parts)) + 1))
+    return next(names for names in by_count if len(set(names)) == len(names))
 
 
 def common_steps(found: Sequence[Source]) -> list[int]:

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from analysis.disk import naming_the_disk, synchronise, synchronise_tree
 from analysis.endpoints import schema
 from analysis.errors import UsageError
 from analysis.lock import writing
+from analysis.zarr_group import build, with_fixed_text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,7 +32,7 @@ def write(path: Path, dataset: "xr.Dataset") -> None:
         for left in (partial, aside):
             shutil.rmtree(left, ignore_errors=True)
         try:
-            dataset.to_zarr(partial, zarr_format=3, consolidated=False)
+            build(partial, dataset, dataset.attrs)
             synchronise_tree(partial)
             if path.exists():
                 path.rename(aside)
@@ -56,9 +55,7 @@ def read(path: Path) -> "xr.Dataset":
     except Exception as error:  # zarr and its codecs raise errors of many unrelated types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"{path} is a damaged store: {reason}; make it again from the runs") from error
-    for name, labels in dataset.coords.items():
-        if labels.dtype.kind in "TO":
-            dataset = dataset.assign_coords({name: (labels.dims, np.asarray(labels.values.tolist(), str))})
+    dataset = with_fixed_text(dataset)
     try:
         schema.validate(dataset)
     except UsageError as error:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.blocks import block_of, in_depth_order
+from analysis.blocks import block_of, depth_order, in_depth_order
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,9 @@ def test_a_block_is_the_first_list_with_its_index(name: str, block: str) -> None
 def test_depth_order_counts_and_takes_any_name() -> None:
     names = ["blocks.10.a", "blocks.2.b", "blocks.2.a", "a", "blocks.02", "", "9" * 5000, "blocks"]
     assert sorted(names, key=in_depth_order)[-4:] == ["blocks.02", "blocks.2.a", "blocks.2.b", "blocks.10.a"]
+
+
+def test_double_stream_blocks_come_before_single_stream_ones_and_refiners_first() -> None:
+    flux = ["other", "single_transformer_blocks.0", "transformer_blocks.10", "transformer_blocks.2"]
+    assert depth_order(flux) == [flux[3], flux[2], flux[1], flux[0]]
+    assert depth_order({"layers.0", "noise_refiner.1", "context_refiner.0"})[0] == "noise_refiner.1"

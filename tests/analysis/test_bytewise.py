@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import bytewise
-from analysis.bytewise import CHUNK, Comparison, Layout, RawTensor, compare, held
+from analysis.bytewise import CHUNK, Comparison, Layout, RawTensor, compare, digests, held
 from analysis.distance import NONE, Distance
 
 NUMPY = {"F64": "f8", "F32": "f4", "F16": "f2", "I32": "i4", "U8": "u1"}
@@ -155,3 +155,14 @@ def test_arrays_that_are_not_contiguous_are_taken_in_their_own_order() -> None:
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert compare({"w": raw(array.T)}, {"w": raw(array.T.copy())}).identical
     assert not compare({"w": raw(array.T)}, {"w": held("F32", (4, 3), array)}).identical
+
+
+def test_digests_are_equal_where_comparing_finds_no_difference() -> None:
+    long = (np.arange(700_000) % 251).astype(np.uint8)
+    a = {"zero": raw(np.zeros(3, np.float32)), "long": raw(long, "U8")}
+    other = long.copy()
+    other[-1] += 1
+    b = {"zero": raw(-np.zeros(3, np.float32)), "long": raw(other, "U8")}
+    assert digests(a) == digests(dict(a))
+    assert all(digests(a)[name] != digests(b)[name] for name in a)
+    assert digests({"x": raw(np.zeros(4, np.float32))}) != digests({"x": raw(np.zeros((2, 2), np.float32))})

@@ -19,9 +19,8 @@ from analysis.endpoints.pairs import (
     pairs,
 )
 
-def made(
-    runs: Mapping[str, tuple[float, ...]], *, sure: bool = False, **about: list[bool] | list[str]
-) -> xr.Dataset:
+
+def made(runs: Mapping[str, tuple[float, ...]], *, sure: bool = False, **about: list[bool] | list[str]) -> xr.Dataset:
     """A store of runs that moved by the given numbers, one a block; equal numbers are equal bytes.
 
     A name's first word is its treatment, so native-1 and native-2 are twins; with ``sure`` all are certified.
