@@ -156,7 +156,7 @@ def _module(name: str, parts: _Parts, header: Settings | None, sidecar: Settings
             f"{path}: {parts.tensors['up'][0]:.200} is {list(up.shape)} and its down {list(down.shape)}, "
             "of different ranks; give a file that was written whole"
         )
-    settings = header or (sidecar if parts.letters else None)
+    settings = header or sidecar
     if "alpha" in parts.tensors:
         scale, rule = scale_rules.from_alpha(_alpha(*parts.tensors["alpha"], path), rank)
     elif settings is not None:
