@@ -18,20 +18,25 @@ from analysis.disk import naming_the_disk
 from analysis.errors import Refused
 from analysis.provenance import Provenance, this_code
 from analysis.run_folder import ADAPTER, CERTIFICATE, START, SUMMARY
-from train import adapter, checkpoint, determinism, kohya, record, resume
+from train import adapter, checkpoint, determinism, kohya, places, record, resume
 from train.certificate import NOT_ASKED
 from train.certify import certify
 from train.environment import environment
 from train.fresh import agree
 from train.job import Job, begin, prepare
+from train.latents import Latents
 from train.settings import Settings, toml
 from train.training_step import advance
 
 
-def run(settings: Settings, out: Path, *, resuming: bool) -> None:
-    """Train as ``settings`` say, into the folder ``out``; with ``resuming`` go on with the run that is there."""
+def run(settings: Settings, out: Path, *, resuming: bool, latents: Latents | None = None) -> None:
+    """Train as ``settings`` say, into the folder ``out``; with ``resuming`` go on with the run that is there.
+
+    latents: instead of those that the settings name.
+    """
+    places.check_run(out)
     begin(settings)
-    job = prepare(settings)
+    job = prepare(settings, latents)
     with naming_the_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with lock.writing(out):
@@ -120,6 +125,7 @@ def describe(settings: Settings) -> None:
 
 def certificate(settings: Settings, out: Path, *, fresh: bool) -> int:
     """``train certify``: take the evidence, write it to ``out``, print it. Exit code 0 if granted, else 3."""
+    places.check_certificate(out)
     begin(settings)
     found = certify(prepare(settings))
     if fresh:
