@@ -1,8 +1,9 @@
 """Displacements in rank space against dense matrices: `python benchmarks/rank_space.py [--size 3072] [--rank 16]`.
 
-One pair of runs of one module, both ways in float64, on one thread and in turns: the dense way forms both
-displacements, size x size, and multiplies them cell by cell; Eq. 15 of docs/method.md multiplies the factors. Reported:
-processor seconds of a call of one over those of the other, and how far the two results differ.
+One pair of runs of one module, all four inner products, in float64, on one thread and in turns. The dense ways form
+both displacements, size x size, and multiply them cell by cell: plainly, as the tests do, and by BLAS, which needs no
+further matrix. Eq. 15 of docs/method.md multiplies the factors. Reported: processor seconds of a call of either over
+those of Eq. 15, and how far the results differ.
 """
 
 import argparse
@@ -18,10 +19,21 @@ import numpy as np
 from analysis.base.rank_space import inner_products
 
 
-def dense(ups: list[np.ndarray], downs: list[np.ndarray], scales: np.ndarray) -> np.ndarray:
-    """All inner products [runs, runs] of displacements formed as matrices."""
-    whole = [(scale * (up @ down)).ravel() for up, down, scale in zip(ups, downs, scales, strict=True)]
-    return np.array([[a @ b for b in whole] for a in whole])
+def displacements(ups: list[np.ndarray], downs: list[np.ndarray], scales: np.ndarray) -> list[np.ndarray]:
+    """Each run's matrix."""
+    return [scale * (up @ down) for up, down, scale in zip(ups, downs, scales, strict=True)]
+
+
+def plain(ups: list[np.ndarray], downs: list[np.ndarray], scales: np.ndarray) -> np.ndarray:
+    """[runs, runs]."""
+    whole = displacements(ups, downs, scales)
+    return np.array([[(a * b).sum() for b in whole] for a in whole])
+
+
+def by_blas(ups: list[np.ndarray], downs: list[np.ndarray], scales: np.ndarray) -> np.ndarray:
+    """[runs, runs]."""
+    whole = displacements(ups, downs, scales)
+    return np.array([[np.vdot(a, b) for b in whole] for a in whole])
 
 
 def seconds(call: Callable[[], object], calls: int) -> float:
@@ -39,21 +51,25 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     asked = parser.parse_args()
     random = np.random.default_rng(0)
-    ups = [random.standard_normal((asked.size, asked.rank)) for _ in range(2)]
-    downs = [random.standard_normal((asked.rank, asked.size)) for _ in range(2)]
-    scales = np.array([1.0, 0.5])
-    slow, fast = dense(ups, downs, scales), inner_products(ups, downs, scales)  # also warms both ways up
-    times = [
-        (seconds(lambda: dense(ups, downs, scales), 1), seconds(lambda: inner_products(ups, downs, scales), 50))
-        for _ in range(asked.repeats)
-    ]
-    norms = np.sqrt(np.diagonal(slow))
-    apart = float((np.abs(slow - fast) / np.outer(norms, norms)).max())
-    print(f"dense over rank space, {asked.size} x {asked.size}, rank {asked.rank}, one pair:")
-    best, median = (
-        take([each[0] for each in times]) / take([each[1] for each in times]) for take in (min, statistics.median)
+    factors = (
+        [random.standard_normal((asked.size, asked.rank)) for _ in range(2)],
+        [random.standard_normal((asked.rank, asked.size)) for _ in range(2)],
+        np.array([1.0, 0.5]),
     )
-    print(f"  {best:.0f} times, fastest calls ({median:.0f}, medians of {asked.repeats}; goal 300); apart {apart:.1e}")
+    ways = {"plain": (plain, 1), "by BLAS": (by_blas, 1), "rank space": (inner_products, 10)}
+    found = {name: way(*factors) for name, (way, _) in ways.items()}  # also warms every way up
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(asked.repeats):
+        for name, (way, calls) in ways.items():
+            times[name].append(seconds(lambda way=way: way(*factors), calls))
+    norms = np.sqrt(np.diagonal(found["plain"]))
+    apart = float((np.abs(found["plain"] - found["rank space"]) / np.outer(norms, norms)).max())
+    print(f"dense over rank space, {asked.size} x {asked.size}, rank {asked.rank}, one pair; apart {apart:.1e}")
+    for name, goal in (("plain", "; goal 300"), ("by BLAS", "")):
+        best, median = (take(times[name]) / take(times["rank space"]) for take in (min, statistics.median))
+        print(
+            f"  dense {name + ':':<9} {best:.0f} times, fastest calls ({median:.0f}, medians of {asked.repeats}{goal})"
+        )
 
 
 if __name__ == "__main__":
