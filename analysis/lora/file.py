@@ -102,6 +102,8 @@ def _sorted_out(file: SafetensorsFile, path: Path) -> tuple[dict[str, _Parts], t
     text_encoder: dict[str, None] = {}
     strange: list[str] = []
     for name, tensor in file.tensors.items():
+        if not name.isprintable():
+            raise UsageError(f"{path}: {name!r:.200} is no name of a LoRA's tensor; give a file without it")
         if module := of_text_encoder(name):
             text_encoder[module] = None
         elif kind := other_kind(name):

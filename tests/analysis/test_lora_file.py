@@ -210,6 +210,7 @@ PLAIN = "which cannot be compared here; give a plain LoRA"
         (lora() | {"norm.weight": f32([1])}, "norm.weight is no part of a plain LoRA; give a file without it"),
         ({"blocks.0.to_q.weight": f32(UP), "proj.bias": f32([1])},
          "no LoRA among its 2 tensors, such as blocks.0.to_q.weight; give an adapter, not a model's weights"),
+        (lora("x\ny"), "'x\\ny.lora_A.weight' is no name of a LoRA's tensor; give a file without it"),
         ({}, "no LoRA among its 0 tensors; give an adapter, not a model's weights"),
         ({"x.alpha": f32(1)}, "no LoRA among its 1 tensors; give an adapter, not a model's weights"),
         (lora("lora_te_x"), "a LoRA of text encoders alone (lora_te_x); give one of a transformer"),
