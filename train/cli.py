@@ -29,6 +29,7 @@ def train(
 ) -> None:
     """Train a LoRA, by the very step that is probed. Without a command below: one run, of one arm."""
     if context.invoked_subcommand is not None:
+        refuse_unheard(context)
         return
     from train.run import describe, run
     from train.settings import resolve
@@ -38,6 +39,20 @@ def train(
         describe(settings)
     else:
         run(settings, out, resuming=resume)
+
+
+def refuse_unheard(context: typer.Context) -> None:
+    """Raise for an option before a command: ``train --dry-run study FILE`` would start the study."""
+    from analysis.errors import UsageError
+    from train.settings import shown
+
+    command = context.invoked_subcommand
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"{shown(name)} before {command} would not be heard: write it after {command}, or leave it"
+            )
 
 
 @app.command()

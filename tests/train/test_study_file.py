@@ -154,3 +154,11 @@ def test_a_dry_run_says_what_sets_each_run_apart(tmp_path, capsys):
         's05           3 steps  arm = "demote:56@0.5", steps = 3',
         "3 runs, 13 steps, in runs/study",
     ]
+
+
+def test_an_option_before_the_command_is_not_passed_over(tmp_path, capsys):
+    path = str(file_of(tmp_path, ONE))
+    for option in (["--dry-run"], ["--steps", "3"], ["--out", "x"]):
+        assert exit_code(app, [*option, "study", path], name="train") == 2
+        assert capsys.readouterr().err.startswith(f"train: {option[0]} before study would not be heard")
+    assert not (tmp_path / "runs").exists()
