@@ -4,7 +4,7 @@
     RUN/certificate.json      evidence of determinism, or why there is none
     RUN/metrics.jsonl         a line a step
     RUN/start.safetensors     the adapter it began from, unless that was a fresh one
-    RUN/checkpoints/step-000100/adapter.safetensors, optimizer.safetensors
+    RUN/checkpoints/step-000100/adapter.safetensors, optimizer.safetensors, sha256.json
     RUN/adapter.safetensors, RUN/summary.json     at the end
 
 ``train`` writes it; whatever reads it begins here.
@@ -23,6 +23,7 @@ from analysis.provenance import Code, Provenance
 
 RUN, METRICS, SUMMARY, CERTIFICATE = "run.json", "metrics.jsonl", "summary.json", "certificate.json"
 ADAPTER, OPTIMIZER, START = "adapter.safetensors", "optimizer.safetensors", "start.safetensors"
+DIGESTS = "sha256.json"
 _CHECKPOINT = re.compile(r"step-(\d{6,})")
 
 
@@ -81,10 +82,10 @@ class RunFolder:
 
     @cached_property
     def treated(self) -> tuple[bool, ...]:
-        """Of every step that is written down, whether the arm treated it."""
+        """Of every step up to the last checkpoint, whether the arm treated it."""
         path = self.path / METRICS
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8").splitlines()[: max(self.checkpoints)]
             return tuple(bool(json.loads(line)["treated"]) for line in lines)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path}: not a run's lines of metrics ({error}); give another folder") from None

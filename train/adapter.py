@@ -71,14 +71,14 @@ def plain_name(parameter: str) -> str:
     return parameter.replace(".default.", ".")
 
 
-def save(path: Path, parameters: dict[str, nn.Parameter] | dict[str, Tensor], lora: Lora) -> None:
-    """Write an adapter in diffusers' form, atomically."""
+def save(path: Path, parameters: dict[str, nn.Parameter] | dict[str, Tensor], lora: Lora) -> bool:
+    """Write an adapter in diffusers' form, atomically; False where ``path`` holds just it already."""
     tensors = {PREFIX + plain_name(name): p for name, p in parameters.items()}
     metadata = {
         f"{PREFIX}{key}": value
         for key, value in {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": lora.targets}.items()
     }
-    tensors_file.write(path, tensors, {"format": "pt", METADATA: json.dumps(metadata, sort_keys=True)})
+    return tensors_file.write(path, tensors, {"format": "pt", METADATA: json.dumps(metadata, sort_keys=True)})
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], Lora]:

@@ -21,14 +21,14 @@ ADAPTER = "adapter-kohya.safetensors"
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 
 
-def save(path: Path, parameters: Mapping[str, Tensor], lora: Lora, family: Family, transformer: nn.Module) -> None:
-    """Write the adapter of ``transformer`` in kohya's form, atomically."""
+def save(path: Path, parameters: Mapping[str, Tensor], lora: Lora, family: Family, transformer: nn.Module) -> bool:
+    """Write the adapter of ``transformer`` in kohya's form, atomically; False where ``path`` holds just it already."""
     about = {
         "ss_network_module": "networks.lora",
         "ss_network_dim": str(lora.rank),
         "ss_network_alpha": str(lora.alpha),
     }
-    tensors_file.write(path, converted(parameters, lora, family, transformer), about)
+    return tensors_file.write(path, converted(parameters, lora, family, transformer), about)
 
 
 def converted(

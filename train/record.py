@@ -1,6 +1,7 @@
 """What a run writes down besides tensors: how it was made, every step, and its sum (``analysis.run_folder``)."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +16,14 @@ from train.job import Job
 from train.training_step import Outcome
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file to be read by people too, atomically."""
+def write_json(path: Path, content: Mapping[str, Any]) -> bool:
+    """Write a JSON file to be read by people too, atomically; False where ``path`` holds just it already."""
+    text = f"{json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()
+    if path.is_file() and path.read_bytes() == text:
+        return False
     with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        partial.write_bytes(text)
+    return True
 
 
 def write_provenance(run: Path, provenance: Provenance) -> None:
@@ -27,23 +32,37 @@ def write_provenance(run: Path, provenance: Provenance) -> None:
 
 
 class StepLog:
-    """``metrics.jsonl`` from ``step`` on: what an earlier process wrote beyond its last checkpoint is dropped."""
+    """``metrics.jsonl`` from ``step`` on: what an earlier process wrote beyond its last checkpoint is dropped.
+
+    tokens, seconds, attention_calls: sums over every step of the run, whichever process took it.
+    """
 
     def __init__(self, run: Path, step: int) -> None:
-        path = run / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)[:step] if path.exists() else []
+        self.path = run / METRICS
+        self.tokens, self.seconds, self.attention_calls = 0, 0.0, Counter[str]()
+        written = self.path.read_bytes() if self.path.exists() else b""
+        lines = written.splitlines()[:step]
+        for number, line in enumerate(lines, 1):
+            self.count(line_read(line, number, self.path))
         if len(lines) < step:
-            raise UsageError(f"{path}: {len(lines)} lines, {step} steps are done; the run was changed by hand")
-        with replacing(path) as partial:
-            partial.write_text("".join(lines), encoding="utf-8")
-        self.path, self.tokens = path, sum(json.loads(line)["tokens"] for line in lines)
-        self.file = path.open("a", encoding="utf-8", buffering=1)
+            raise UsageError(f"{self.path}: {len(lines)} lines, {step} steps are done; {CHANGED}")
+        kept = b"".join(line + b"\n" for line in lines)
+        if written != kept:
+            with replacing(self.path) as partial:
+                partial.write_bytes(kept)
+        self.file = self.path.open("a", encoding="utf-8", buffering=1)
 
     def add(self, line: Mapping[str, Any]) -> None:
         """One step."""
         with naming_the_disk(self.path):
             self.file.write(json.dumps(line, allow_nan=False) + "\n")
+        self.count(line)
+
+    def count(self, line: Mapping[str, Any]) -> None:
+        """Add a step to the sums."""
         self.tokens += line["tokens"]
+        self.seconds += line["seconds"]
+        self.attention_calls.update(line["attention_calls"])
 
     def synchronise(self) -> None:
         """Wait until every line is on the disk."""
@@ -51,6 +70,21 @@ class StepLog:
 
     def close(self) -> None:
         self.file.close()
+
+
+CHANGED = "the run was changed by hand, or its disk lost something: begin it again in another --out"
+
+
+def line_read(line: bytes, number: int, path: Path) -> dict[str, Any]:
+    """A line of ``metrics.jsonl``. UsageError where it is not the step of that ``number``, whole."""
+    try:
+        found = json.loads(line)
+        whole = found["step"] == number and {"tokens", "seconds", "attention_calls"} <= found.keys()
+    except (ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise UsageError(f"{path}: line {number} is not step {number}, whole; {CHANGED}")
+    return found
 
 
 def line_of(job: Job, step: int, outcome: Outcome, seconds: float) -> dict[str, Any]:
@@ -67,12 +101,13 @@ def line_of(job: Job, step: int, outcome: Outcome, seconds: float) -> dict[str, 
         "gradient_norm": outcome.norm,
         "learning_rate": job.adamw.param_groups[0]["lr"],
         "tokens": outcome.tokens,
+        "attention_calls": outcome.calls.summary(),
         "seconds": round(seconds, 4),
     }
 
 
-def summary(job: Job, tokens: int, attention: Mapping[str, int], seconds: float) -> dict[str, Any]:
-    """Dose and cost of the whole run; steps are counted from 1. attention, seconds: of the last process alone."""
+def summary(job: Job, log: StepLog) -> dict[str, Any]:
+    """Dose and cost of the whole run; steps are counted from 1. seconds: of all its steps, in all its processes."""
     first = job.schedule.first_treated
     return {
         "arm": job.arm.text,
@@ -81,8 +116,8 @@ def summary(job: Job, tokens: int, attention: Mapping[str, int], seconds: float)
         "eligible_steps": int(job.schedule.eligible.sum()),
         "treated_steps": int(job.schedule.treated.sum()),
         "first_treated_step": None if first is None else first + 1,
-        "tokens": tokens,
+        "tokens": log.tokens,
         "trainable_parameters": sum(p.numel() for p in job.parameters.values()),
-        "attention_calls": dict(attention),
-        "seconds": round(seconds, 3),
+        "attention_calls": dict(log.attention_calls),
+        "seconds": round(log.seconds, 3),
     }

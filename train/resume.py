@@ -21,6 +21,8 @@ def open_run(out: Path, job: Job, provenance: Provenance, *, resuming: bool) -> 
     settings, which is named; Refused where a deterministic run would go on in another environment.
     """
     if not out.exists() or not any(out.iterdir()):
+        if resuming:
+            print(f"no run in {out} yet: beginning one", file=sys.stderr)
         out.mkdir(exist_ok=True)
         record.write_provenance(out, provenance)
         return 0

@@ -5,7 +5,6 @@ settings -> switches -> model, adapter, plan of every step -> certificate -> ste
 
 import shlex
 import sys
-from collections import Counter
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -41,16 +40,22 @@ def run(settings: Settings, out: Path, *, resuming: bool, latents: Latents | Non
         out.parent.mkdir(parents=True, exist_ok=True)
     with lock.writing(out):
         done = resume.open_run(out, job, provenance_of(job), resuming=resuming)
-        if done == settings.steps and (out / SUMMARY).exists():
-            say(f"{out}: its {done} steps were done before")
-            return
         if not done and settings.adapter is not None:
             adapter.save(out / START, job.parameters, job.lora)  # a displacement is counted from here
         if done < settings.steps:
             take_evidence(job, out, done)
-        say(described(job))
-        take_steps(job, out, done)
-    say(f"{out / ADAPTER}: the adapter after {settings.steps} steps")
+            say(described(job))
+        with closing(record.StepLog(out, done)) as log:
+            if done < settings.steps:
+                take_steps(job, out, done, log)
+            written = write_end(job, out, log)
+    if done < settings.steps:
+        say(f"{out / ADAPTER}: the adapter after {settings.steps} step{'s' if settings.steps > 1 else ''}")
+    else:
+        again = f"; written again, as its last checkpoint says: {', '.join(written)}" if written else ""
+        say(f"{out}: its {done} steps were done before{again}")
+        if not (out / CERTIFICATE).exists():
+            say(f"warning: {out / CERTIFICATE} is missing, and cannot be taken for steps that are done")
 
 
 def take_evidence(job: Job, out: Path, done: int) -> None:
@@ -62,14 +67,11 @@ def take_evidence(job: Job, out: Path, done: int) -> None:
         raise Refused(f"--deterministic: {'; '.join(certificate.against)}")
 
 
-def take_steps(job: Job, out: Path, done: int) -> None:
-    """Every step after ``done``, with checkpoints, and the files at the end."""
+def take_steps(job: Job, out: Path, done: int, log: record.StepLog) -> None:
+    """Every step after ``done``, with checkpoints."""
     steps, every = job.settings.steps, job.settings.checkpoint_every
-    calls: Counter[str] = Counter()
-    started = perf_counter()
     with (
         determinism.guarded() if job.settings.deterministic else nullcontext(),
-        closing(record.StepLog(out, done)) as log,
         tqdm(total=steps, initial=done, unit="it", dynamic_ncols=True, smoothing=0.05) as bar,
     ):
         for step in range(done, steps):
@@ -77,7 +79,6 @@ def take_steps(job: Job, out: Path, done: int) -> None:
             outcome = advance(job, step)
             if job.settings.deterministic:
                 determinism.check()
-            calls.update(outcome.calls.summary())
             line = record.line_of(job, step, outcome, perf_counter() - before)
             log.add(line)
             bar.set_postfix(loss=f"{line['loss']:.4f}", refresh=False)
@@ -85,11 +86,16 @@ def take_steps(job: Job, out: Path, done: int) -> None:
             if step + 1 == steps or (every and (step + 1) % every == 0):
                 log.synchronise()
                 checkpoint.write(out, job, step + 1)
-        tokens = log.tokens
-    adapter.save(out / ADAPTER, job.parameters, job.lora)
+
+
+def write_end(job: Job, out: Path, log: record.StepLog) -> list[str]:
+    """The files at the end, from the state after the last step; the names of those that were not there, as they are."""
+    written = {ADAPTER: adapter.save(out / ADAPTER, job.parameters, job.lora)}
     if job.settings.format == "kohya":
-        kohya.save(out / kohya.ADAPTER, job.parameters, job.lora, job.family, job.transformer)
-    record.write_json(out / SUMMARY, record.summary(job, tokens, calls, perf_counter() - started))
+        file = out / kohya.ADAPTER
+        written[file.name] = kohya.save(file, job.parameters, job.lora, job.family, job.transformer)
+    written[SUMMARY] = record.write_json(out / SUMMARY, record.summary(job, log))
+    return [name for name, wrote in written.items() if wrote]
 
 
 def provenance_of(job: Job) -> Provenance:

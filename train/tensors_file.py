@@ -12,15 +12,34 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from analysis.atomic import replacing
+from analysis.bytewise import compare
+from analysis.errors import UsageError
+from analysis.safetensors_file import opened
+from train.raw_tensors import raw
 
 
-def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write ``tensors`` to ``path``, atomically, from whatever device they are on."""
+def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bool:
+    """Write ``tensors`` to ``path``, atomically, from whatever device they are on.
+
+    A file that holds just them already is left alone, and the answer is False.
+    """
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    if holds(path, on_cpu, metadata):
+        return False
     with replacing(path) as partial:
         save_file(on_cpu, partial, dict(metadata))
         sort_metadata(partial)
         partial.chmod(0o666 & ~umask())
+    return True
+
+
+def holds(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bool:
+    """Whether ``path`` is a whole file of just these tensors, to the byte, and these metadata."""
+    try:
+        with opened(path) as file:
+            return file.metadata == dict(metadata) and compare(raw(tensors), file.tensors).identical
+    except UsageError:  # it is missing or damaged
+        return False
 
 
 def sort_metadata(path: Path) -> None:

@@ -38,6 +38,21 @@ def tiny(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def finished(tiny, tmp_path_factory):
+    """An uninterrupted run of six steps, a checkpoint every two, with two images a step."""
+    from train.run import run
+    from train.settings import Settings
+
+    settings = Settings(
+        model=str(tiny), steps=6, rank=2, threads=1, checkpoint_every=2, learning_rate=1e-3, batch_size=2,
+        arm="demote:56@0.2",
+    )  # fmt: skip
+    out = tmp_path_factory.mktemp("finished") / "run"
+    run(settings, out, resuming=False)
+    return settings, out
+
+
 @pytest.fixture
 def settings_of(tiny):
     """Settings of a short run of the tiny model, with changes."""

@@ -11,7 +11,7 @@ from analysis.entry import exit_code
 from analysis.errors import Refused, UsageError
 from analysis.file_pairs import compared
 from analysis.run_folder import METRICS, checkpoint_folder, checkpoint_steps
-from train import tensors_file
+from train import checkpoint, tensors_file
 from train.cli import app
 from train.run import run
 
@@ -26,20 +26,6 @@ def lines(folder):
 
 def same(a, b):
     return compared(a, b).identical and lines(a) == lines(b)
-
-
-@pytest.fixture(scope="module")
-def finished(tiny, tmp_path_factory):
-    """An uninterrupted run of six steps, a checkpoint every two, with two images a step."""
-    from train.settings import Settings
-
-    settings = Settings(
-        model=str(tiny), steps=6, rank=2, threads=1, checkpoint_every=2, learning_rate=1e-3, batch_size=2,
-        arm="demote:56@0.2",
-    )  # fmt: skip
-    out = tmp_path_factory.mktemp("finished") / "run"
-    run(settings, out, resuming=False)
-    return settings, out
 
 
 def test_a_run_writes_adapter_checkpoints_metrics_and_how_it_was_made(finished):
@@ -204,7 +190,7 @@ def test_a_damaged_checkpoint_is_named(finished, tmp_path, file):
     with pytest.raises(UsageError) as error:
         run(settings, tmp_path / "run", resuming=True)
     assert str(damaged) in str(error.value)
-    assert "not a readable safetensors" in str(error.value)
+    assert f"not what the run wrote (its SHA-256 is another): remove {damaged.parent}" in str(error.value)
 
 
 def test_a_checkpoint_of_other_shapes_is_named(finished, tmp_path):
@@ -215,6 +201,8 @@ def test_a_checkpoint_of_other_shapes_is_named(finished, tmp_path):
     tensors = load_file(place)
     name = next(iter(tensors))
     tensors_file.write(place, tensors | {name: tensors[name][:, 1:]}, {})
+    digests = {file: checkpoint.sha256(place.parent / file) for file in (place.name, "optimizer.safetensors")}
+    (place.parent / "sha256.json").write_text(json.dumps(digests))
     with pytest.raises(UsageError, match=r"is \[2, 31\], this model takes \[2, 32\]"):
         run(settings, tmp_path / "run", resuming=True)
 
