@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-slow bench docs wheel clean
+.PHONY: help demo check test test-slow bench story docs wheel clean
 
 help:       ## list these targets
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -27,6 +27,11 @@ test-slow: .venv/installed-dev  ## the long tests, as in CI
 
 bench: .venv/installed-dev      ## every benchmark, one after the other
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+story: .venv/installed-dev      ## the studies of examples/story (an hour on two cores), then their notebook and pictures
+	$(BIN)/train study examples/story/story.toml --jobs 2
+	$(BIN)/train study examples/story/learning_rate.toml --jobs 2
+	SIGMA_PROBES_FIGURES=docs MPLBACKEND=agg $(BIN)/python analysis/notebooks/end_points.py
 
 docs: .venv/installed-dev       ## the interface's reference as web pages in build/docs
 	$(BIN)/pdoc --math --output-directory build/docs analysis train probes

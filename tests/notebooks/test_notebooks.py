@@ -1,6 +1,9 @@
 """Every notebook runs from top to bottom on a small store; its own comparison with the program is part of it."""
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbclient
@@ -9,7 +12,9 @@ import pytest
 from analysis import schema, store, synthetic
 from analysis.provenance import Code, Provenance
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "analysis" / "notebooks").glob("*.py"))
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "analysis" / "notebooks"
+TRAIN = "from train.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +27,45 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.notebook
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
-def test_a_notebook_runs(notebook: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIGMA_PROBES_STORE", str(path))
+def outputs_of(notebook: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Everything that a notebook shows when it runs from top to bottom."""
     monkeypatch.delenv("MPLBACKEND", raising=False)  # so that the kernel keeps pictures
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")  # of the kernel's own machinery
-    ran = nbclient.NotebookClient(jupytext.read(notebook), timeout=120, kernel_name="python3").execute()
-    outputs = [output for cell in ran.cells for output in cell.get("outputs", [])]
+    cells = jupytext.read(NOTEBOOKS / f"{notebook}.py")
+    ran = nbclient.NotebookClient(cells, timeout=120, kernel_name="python3").execute()
+    return [output for cell in ran.cells for output in cell.get("outputs", [])]
+
+
+@pytest.mark.notebook
+def test_the_curve_of_sigma_safety_is_that_of_the_program(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGMA_PROBES_STORE", str(path))
+    outputs = outputs_of("sigma_safety", monkeypatch)
     assert any("equal: redraw, demote:56, demote:48" in output.get("text", "") for output in outputs)
     assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+def shortened(study: str, steps: int, variants: int, into: Path) -> Path:
+    """A study of examples/story with fewer steps and its first few variants alone."""
+    text = (ROOT / "examples" / "story" / f"{study}.toml").read_text()
+    settings, *rest = text.replace("steps = 300", f"steps = {steps}").split("[[variants]]")
+    last, *arms = rest[-1].split("[[arms]]")
+    kept = [*rest[:-1], last][:variants]
+    file = into / f"{study}.toml"
+    file.write_text("[[variants]]".join([settings, *kept]) + "[[arms]]" + "[[arms]]".join(arms))
+    return file
+
+
+@pytest.mark.notebook
+@pytest.mark.slow
+def test_the_story_is_told_from_runs_of_forty_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty-odd processes: the studies of examples/story, then the notebook over what they made."""
+    for study, steps, variants in (("story", 40, 2), ("learning_rate", 10, 2)):
+        file = shortened(study, steps, variants, tmp_path)
+        command = [sys.executable, "-c", TRAIN, "study", str(file), "--jobs", "2", "--out", str(tmp_path / study)]
+        subprocess.run(command, check=True, timeout=1500, cwd=tmp_path)
+    monkeypatch.setenv("SIGMA_PROBES_STORY", str(tmp_path / "story"))
+    outputs = outputs_of("end_points", monkeypatch)
+    text = "".join(output.get("text", "") for output in outputs)
+    assert "equal verdicts by hand and by program: s075, s05, always, rope" in text
+    assert text.count(": 0 tensors differ") == 3
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 6
