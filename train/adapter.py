@@ -39,9 +39,7 @@ class Lora:
 
 def attach(transformer: nn.Module, lora: Lora, seed: int) -> dict[str, nn.Parameter]:
     """Freeze ``transformer``, add a fresh adapter (up = 0) and return its parameters by name, float32."""
-    modules = [name for name, module in transformer.named_modules() if re.fullmatch(lora.targets, name)]
-    if not modules:
-        raise UsageError(f"target modules '{lora.targets}': none in this model; give a pattern of its module names")
+    check_targets(transformer, lora.targets)
     transformer.requires_grad_(False)
     config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets)  # pyright: ignore[reportArgumentType]
     with torch.random.fork_rng(devices=[]):
@@ -50,6 +48,26 @@ def attach(transformer: nn.Module, lora: Lora, seed: int) -> dict[str, nn.Parame
     for name, parameter in parameters.items():
         parameter.data = initial(name, parameter, seed).to(parameter.device)
     return parameters
+
+
+def check_targets(transformer: nn.Module, targets: str) -> None:
+    """Raise UsageError unless ``targets`` is a regular expression of linear modules, at least one."""
+    modules = {name: transformer.get_submodule(name) for name in targeted(transformer, targets)}
+    if not modules:
+        raise UsageError(f"target modules '{targets}': none in this model; give a pattern of its module names")
+    for name, module in modules.items():
+        if not isinstance(module, nn.Linear):
+            what = f"{name or 'the whole model'}, a {type(module).__name__}"
+            raise UsageError(f"target modules '{targets}': {what}, is among them; give a pattern of linear ones alone")
+
+
+def targeted(transformer: nn.Module, targets: str) -> list[str]:
+    """Names of the modules that ``targets`` matches as a whole. UsageError where it is no regular expression."""
+    try:
+        pattern = re.compile(targets)
+    except re.error as error:
+        raise UsageError(f"target modules '{targets}': no regular expression ({error})") from None
+    return [name for name, _ in transformer.named_modules() if pattern.fullmatch(name)]
 
 
 def initial(name: str, parameter: Tensor, seed: int) -> Tensor:
@@ -83,6 +101,8 @@ def save(path: Path, parameters: dict[str, nn.Parameter] | dict[str, Tensor], lo
 
 def read(path: Path) -> tuple[dict[str, Tensor], Lora]:
     """An adapter in diffusers' form: parameters by plain name, and its settings."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: give the safetensors file of an adapter")
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name.removeprefix(PREFIX): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

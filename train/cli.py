@@ -1,5 +1,6 @@
 """The command ``train``. Heavy imports wait until a command runs, so that --help answers at once."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,7 +57,7 @@ def refuse_unheard(context: typer.Context) -> None:
 
 
 @app.command()
-@with_settings
+@partial(with_settings, hidden=("deterministic", "checkpoint_every", "format"))
 def certify(
     out: Annotated[Path, typer.Option(help="The certificate, as JSON.")] = Path("certificate.json"),
     config: Config = None,

@@ -1,7 +1,7 @@
 """Everything a training run computes with, made from its settings before the first number is drawn."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from torch import nn
 
 from analysis.errors import Refused, UsageError
 from train import determinism, kohya, model, optimizer, placement, sigma_samplers, weighting
-from train.adapter import Lora, attach, attach_file
+from train.adapter import Lora, attach, attach_file, targeted
 from train.arms import Arm, parse
 from train.attention.backend import backend_named
 from train.data_order import DataOrder
@@ -84,6 +84,8 @@ def prepare(settings: Settings, latents: Latents | None = None) -> Job:
         raise UsageError(f"--images {settings.images}: the corpus has {len(latents.names)}; ask for fewer")
     transformer = loaded.transformer.to(execution.device)
     parameters, lora, adapter = adapter_of(loaded, settings)
+    if settings.adapter is not None:
+        settings = replace(settings, rank=lora.rank, alpha=lora.alpha)
     if settings.activation_checkpointing:
         transformer.enable_gradient_checkpointing()  # pyright: ignore[reportCallIssue]
     job = Job(
@@ -123,8 +125,12 @@ def execution_of(settings: Settings, arm: Arm) -> Execution:
 def adapter_of(loaded: model.Model, settings: Settings) -> tuple[dict[str, nn.Parameter], Lora, str]:
     """The adapter to train, in float32: parameters by name, its settings, and the hash of its file or ``fresh``."""
     if settings.adapter is not None:
-        file = Path(settings.adapter)
-        return *attach_file(loaded.transformer, file), model.hash_of([file])
+        file, targets = Path(settings.adapter), settings.targets
+        asked = targeted(loaded.transformer, targets) if targets else None
+        parameters, lora = attach_file(loaded.transformer, file)
+        if asked is not None and set(asked) != {name.partition(".lora_")[0] for name in parameters}:
+            raise UsageError(f"--targets {targets}: other modules than those of {file}; leave --targets out")
+        return parameters, lora, model.hash_of([file])
     alpha = float(settings.rank) if settings.alpha is None else settings.alpha
     lora = Lora(settings.rank, alpha, settings.targets or loaded.family.lora_targets)
     return attach(loaded.transformer, lora, settings.seed), lora, "fresh"

@@ -77,6 +77,7 @@ CHANGED = "the run was changed by hand, or its disk lost something: begin it aga
 
 def line_read(line: bytes, number: int, path: Path) -> dict[str, Any]:
     """A line of ``metrics.jsonl``. UsageError where it is not the step of that ``number``, whole."""
+    found: dict[str, Any] = {}
     try:
         found = json.loads(line)
         whole = found["step"] == number and {"tokens", "seconds", "attention_calls"} <= found.keys()

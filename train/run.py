@@ -125,7 +125,7 @@ def describe(settings: Settings) -> None:
     """``--dry-run``: the settings as TOML on standard output, and what they plan on standard error."""
     begin(settings)
     job = prepare(settings)
-    print(toml(settings))
+    print(toml(job.settings))
     say(described(job))
 
 

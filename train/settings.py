@@ -7,16 +7,18 @@ import difflib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from analysis.errors import UsageError
 
 
-def option(default: Any, text: str, *, least: float | None = None, choices: tuple[str, ...] = ()) -> Any:
-    """A field with its help text, its smallest value and its allowed words."""
-    return field(default=default, metadata={"help": text, "least": least, "choices": choices})
+def option(
+    default: Any, text: str, *, least: float | None = None, most: float | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    """A field with its help text, its smallest and largest value and its allowed words."""
+    return field(default=default, metadata={"help": text, "least": least, "most": most, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Settings:
     """A run as it was asked for. None: decided by the model, or as the text says."""
 
     arm: str = option("native", "How steps are made, such as demote:56@0.5 (see train arms).")
-    steps: int = option(400, "Optimiser steps of the whole run.", least=1)
+    steps: int = option(400, "Optimiser steps of the whole run.", least=1, most=10**7)
     deterministic: bool = option(False, "Bit-equal repeats, or an error. Stores a certificate.")
 
     model: str = option("mini", "mini, a folder in diffusers' layout, or a name on the hub.")
@@ -83,11 +85,16 @@ class Settings:
 
 
 def check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
-    """Raise UsageError where ``value`` is below the least or is none of the choices."""
+    """Raise UsageError where ``value`` is out of its range, none of the choices, or an empty text."""
+    if value == "":
+        raise UsageError(f"{shown(name)} '': an empty text; leave it out, or write what it is to be")
     if rules["choices"] and value not in rules["choices"]:
         raise UsageError(f"{shown(name)} {value}: takes {', '.join(rules['choices'])}")
     if rules["least"] is not None and value is not None and not rules["least"] <= value < float("inf"):
-        raise UsageError(f"{shown(name)} {value:g}: takes {rules['least']:g} or more")
+        finite = ", finite" if isinstance(value, float) else ""
+        raise UsageError(f"{shown(name)} {value}: takes {rules['least']:g} or more{finite}")
+    if rules["most"] is not None and value > rules["most"]:
+        raise UsageError(f"{shown(name)} {value}: takes {rules['most']} at most")
 
 
 def shown(name: str) -> str:
@@ -98,16 +105,38 @@ def shown(name: str) -> str:
 def resolve(file: Path | None, given: Mapping[str, Any]) -> Settings:
     """Settings of a TOML ``file`` (or none) and of the command line, where None means not ``given``."""
     named = read(file) if file is not None else {}
-    return Settings(**(named | {name: value for name, value in given.items() if value is not None}))
+    named |= {name: value for name, value in given.items() if value is not None}
+    settings = Settings(**named)
+    return settings if settings.adapter is None else as_adapter(settings, named)
+
+
+def as_adapter(settings: Settings, named: Mapping[str, Any]) -> Settings:
+    """``settings`` with rank and alpha of the adapter file. UsageError where others are ``named`` beside it."""
+    from train import adapter
+
+    _, lora = adapter.read(Path(str(settings.adapter)))
+    of_file = {"rank": lora.rank, "alpha": lora.alpha}
+    for name, value in of_file.items():
+        if named.get(name, value) != value:
+            raise UsageError(f"{shown(name)} {named[name]}: that of {settings.adapter} is {value}; leave it out")
+    return replace(settings, **of_file)
 
 
 def read(file: Path) -> dict[str, Any]:
     """The settings a TOML file names, with their types checked."""
+    if file.is_dir():
+        raise UsageError(f"--config {file}: a folder; give a TOML file")
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file}: not a readable TOML file ({error})") from None
+    tables = [key for key, value in table.items() if isinstance(value, dict)]
+    if tables:
+        raise UsageError(f"{file}: a table [{tables[0]}]; settings stand in the file without one")
     return {(name := known(file, key)): typed(file, name, value) for key, value in table.items()}
+
+
+NOT_IN_A_FILE = ("out", "config", "resume", "dry_run", "fresh")
 
 
 def known(file: Path, key: str) -> str:
@@ -116,6 +145,8 @@ def known(file: Path, key: str) -> str:
     name = key.replace("-", "_")
     if name in names:
         return name
+    if name in NOT_IN_A_FILE:
+        raise UsageError(f"{file}: {key} belongs to the command line alone; give it there, as {shown(name)}")
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
     raise UsageError(f"{file}: unknown setting {key}; the nearest is {near} (train --help lists them)")
 

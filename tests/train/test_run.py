@@ -229,7 +229,7 @@ def test_racing_attention_does_not_repeat_and_is_refused_with_the_flag(settings_
 
 def test_an_adapter_is_gone_on_with(finished, tmp_path, settings_of):
     _, out = finished
-    run(settings_of(steps=1, adapter=str(out / "adapter.safetensors"), rank=7), tmp_path / "run", resuming=False)
+    run(settings_of(steps=1, adapter=str(out / "adapter.safetensors")), tmp_path / "run", resuming=False)
     found = load_file(tmp_path / "run" / "adapter.safetensors")
     before = load_file(out / "adapter.safetensors")
     for name, tensor in found.items():
@@ -263,6 +263,12 @@ def test_a_dry_run_prints_settings_that_a_file_can_hold(capsys, tmp_path, tiny):
         (["--sigma-sampler", "normal"], "'normal' is not one"),
         (["--weighting", "snr"], "weighting 'snr'"),
         (["--targets", "nothing"], "target modules 'nothing': none in this model"),
+        (["--targets", "("], "target modules '(': no regular expression"),
+        (["--targets", ".*"], "target modules '.*': the whole model, a FluxTransformer2DModel, is among them"),
+        (["--targets", ".*attn"], "transformer_blocks.0.attn, a FluxAttention, is among them"),
+        (["--adapter", "."], ". is a folder: give the safetensors file of an adapter"),
+        (["--latents", ""], "--latents '': an empty text"),
+        (["--steps", "9" * 23], "takes 10000000 at most"),
         (["--attention", "flash9"], "attention backend 'flash9'"),
         (["--images", "9"], "--images 9: the corpus has 5"),
         (["--device", "cuda"], "--device cuda: torch finds none"),

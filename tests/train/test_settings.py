@@ -39,6 +39,9 @@ def test_what_is_printed_gives_the_same_settings_again(tmp_path):
         ("arm = 3", "arm = 3; it takes text"),
         ("steps = ", "not a readable TOML file"),
         ("steps = 1\nsteps = 2", "not a readable TOML file"),
+        ("[train]\nsteps = 1", "a table [train]; settings stand in the file without one"),
+        ('out = "runs/a"', "out belongs to the command line alone; give it there, as --out"),
+        ("dry-run = true", "dry-run belongs to the command line alone; give it there, as --dry-run"),
     ],
 )
 def test_a_mistake_in_the_file_is_named(tmp_path, text, message):
@@ -47,6 +50,15 @@ def test_a_mistake_in_the_file_is_named(tmp_path, text, message):
     assert message in str(error.value)
     assert "run.toml" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_mark_of_its_encoding_before_the_file_is_no_matter(tmp_path):
+    assert resolve(file_of(tmp_path, "\ufeffsteps = 7\n"), {}).steps == 7
+
+
+def test_a_folder_is_no_file_of_settings(tmp_path):
+    with pytest.raises(UsageError, match=r"^--config .*: a folder; give a TOML file"):
+        resolve(tmp_path, {})
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -59,9 +71,16 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     [
         ({"rank": 0}, "--rank 0: takes 1 or more"),
         ({"steps": 0}, "--steps 0: takes 1 or more"),
-        ({"learning_rate": -1.0}, "--learning-rate -1: takes 0 or more"),
+        ({"learning_rate": -1.0}, "--learning-rate -1.0: takes 0 or more, finite"),
         ({"learning_rate": float("nan")}, "--learning-rate nan: takes 0 or more"),
-        ({"alpha": float("inf")}, "--alpha inf: takes 0 or more"),
+        ({"alpha": float("inf")}, "--alpha inf: takes 0 or more, finite"),
+        ({"clip": float("inf")}, "--clip inf: takes 0 or more, finite"),
+        ({"steps": 10**400}, "000: takes 10000000 at most"),
+        ({"steps": 10**7 + 1}, "--steps 10000001: takes 10000000 at most"),
+        ({"targets": ""}, "--targets '': an empty text; leave it out"),
+        ({"latents": ""}, "--latents '': an empty text"),
+        ({"adapter": ""}, "--adapter '': an empty text"),
+        ({"model": ""}, "--model '': an empty text"),
         ({"schedule": "step"}, "--schedule step: takes constant, linear, cosine"),
         ({"precision": "fp16"}, "--precision fp16: takes fp32, bf16"),
         ({"beta2": 1.0}, "both take 0 to below 1"),
@@ -81,4 +100,5 @@ def test_every_setting_is_an_option_of_the_command(capsys):
         assert exit_code(app, [*command, "--help"], name="train") == 0
         told = capsys.readouterr().out
         missing = [name for name in asdict(Settings()) if f"--{name.replace('_', '-')}" not in told]
-        assert not missing
+        assert missing == (["deterministic", "checkpoint_every", "format"] if command else [])
+        assert "--schedule constant|linear|cosine" in told
