@@ -64,6 +64,7 @@ def load(model: str, weights: str = "fp32") -> Model:
 def read_transformer(model: str, files: ModelFiles, family: type[Family], dtype: torch.dtype) -> nn.Module:
     """The transformer on the CPU. UsageError where its files are damaged or do not hold all of it."""
     import diffusers
+    from diffusers.utils import logging
     from safetensors import SafetensorError
 
     kind = getattr(diffusers, family.transformer_class, None)
@@ -71,6 +72,8 @@ def read_transformer(model: str, files: ModelFiles, family: type[Family], dtype:
         raise UsageError(
             f"model {model}: diffusers {diffusers.__version__} has no {family.transformer_class}; install a newer one"
         )
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # what it would warn of is an error here
     try:
         transformer, found = kind.from_pretrained(
             files.transformer, torch_dtype=dtype, use_safetensors=True, output_loading_info=True
@@ -79,12 +82,14 @@ def read_transformer(model: str, files: ModelFiles, family: type[Family], dtype:
         raise UsageError(
             f"model {model}: {files.transformer} does not load ({model_files.one_line(error)}); fetch the model again"
         ) from None
-    if found["missing_keys"]:
-        # diffusers would go on with random ones.
-        raise UsageError(
-            f"model {model}: its weights lack {len(found['missing_keys'])} tensors, such as "
-            f"{min(found['missing_keys'])}; fetch the model again"
-        )
+    finally:
+        logging.set_verbosity(verbosity)
+    # diffusers would go on, with random numbers for those that are missing.
+    for keys, what in ((found["missing_keys"], "lack"), (found["unexpected_keys"], "have, unlike its config.json,")):
+        if keys:
+            raise UsageError(
+                f"model {model}: its weights {what} {len(keys)} tensors, such as {min(keys)}; fetch the model again"
+            )
     return transformer
 
 

@@ -60,7 +60,7 @@ def test_a_sharded_model_loads_and_names_the_missing_shard(folder):
     assert f"no {folder / 'transformer' / 'config.json'}; give mini" in refusal(str(folder))
 
 
-def test_every_broken_piece_is_named(folder):
+def test_every_broken_piece_is_named(folder, capfd):
     config, weights = (folder / "transformer" / name for name in ("config.json", "diffusion_pytorch_model.safetensors"))
     whole = weights.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
@@ -75,12 +75,15 @@ def test_every_broken_piece_is_named(folder):
     config.write_text(json.dumps(said | {"num_layers": 3}))
     assert "its weights lack" in refusal(str(folder))
     assert "blocks.2." in refusal(str(folder))
+    config.write_text(json.dumps(said | {"num_layers": 1}))
+    assert "its weights have, unlike its config.json, 27 tensors, such as blocks.1." in refusal(str(folder))
     config.write_text(json.dumps({key: value for key, value in said.items() if key != "_class_name"}))
     assert "names no model class (_class_name)" in refusal(str(folder))
     config.write_text(json.dumps(said)[:-5])
     assert "not readable as JSON" in refusal(str(folder))
     config.write_text(json.dumps(said | {"_class_name": "UNet2DConditionModel"}))
     assert "model of class UNet2DConditionModel: no such family; known: " in refusal(str(folder))
+    assert capfd.readouterr().err == ""  # one line, and nothing of diffusers' own
 
 
 def test_variants_that_are_not_fed_here_are_refused_by_name(one_family):
