@@ -36,7 +36,7 @@ def print_difference(a: Path, b: Path, *, metadata: bool, first: int, json_objec
 
 def lines(found: Pairs, *, first: int, metadata_counts: bool) -> Iterator[str]:
     """The answer in one line, then what differs, file by file."""
-    yield _summary(found.files) + _counts("file", found.only_in_a, found.only_in_b)
+    yield _summary(found.files, found.only_in_a, found.only_in_b)
     yield from _one_sided("file", found.only_in_a, found.only_in_b, first)
     for pair in found.files:
         if pair.name and not (pair.tensors.identical and pair.metadata.identical):
@@ -47,6 +47,7 @@ def lines(found: Pairs, *, first: int, metadata_counts: bool) -> Iterator[str]:
         yield from (f"  {shown(row.block):<{width}}  {shown(row.name)}: {_change(row)}" for row in listed)
         yield from _left_out(len(rows) - len(listed), "differ")
         yield from _one_sided("tensor", pair.tensors.only_in_a, pair.tensors.only_in_b, first)
+        yield from _other_spelling(pair)
         if not pair.metadata.identical:
             counted = "counted" if metadata_counts else "not counted without --metadata"
             yield f"  metadata differ ({counted}): {_metadata(pair.metadata)}"
@@ -108,13 +109,17 @@ def _file_json(pair: FilePair) -> dict[str, Any]:
     }
 
 
-def _summary(files: Sequence[FilePair]) -> str:
+def _summary(
+    files: Sequence[FilePair], files_only_in_a: Sequence[str] = (), files_only_in_b: Sequence[str] = ()
+) -> str:
+    """One line, in which nothing that makes the exit code 1 stands behind a "max abs diff 0.0"."""
     tensors, differing, relaid, distance = _total(files)
     far = _far(distance) if differing else "max abs diff 0.0"
     layouts = f", {relaid} of another dtype or shape" if relaid else ""
     only_in_a = [name for pair in files for name in pair.tensors.only_in_a]
     only_in_b = [name for pair in files for name in pair.tensors.only_in_b]
-    return f"{differing} / {tensors} tensors differ, {far}{layouts}{_counts('tensor', only_in_a, only_in_b)}"
+    one_sided = _counts("tensor", only_in_a, only_in_b) + _counts("file", files_only_in_a, files_only_in_b)
+    return f"{differing} / {tensors} tensors differ{layouts}{one_sided}, {far}"
 
 
 def _counts(kind: str, only_in_a: Sequence[str], only_in_b: Sequence[str]) -> str:
@@ -128,6 +133,13 @@ def _one_sided(kind: str, only_in_a: Sequence[str], only_in_b: Sequence[str], fi
         listed = ordered[: first or None]
         yield from (f"  {kind} only in {side}: {shown(name)}" for name in listed)
         yield from _left_out(len(ordered) - len(listed), f"only in {side}")
+
+
+def _other_spelling(pair: FilePair) -> Iterator[str]:
+    """Where two LoRA files have no name in common, such as diffusers' and kohya's form of one."""
+    sides = pair.tensors.only_in_a, pair.tensors.only_in_b
+    if not pair.tensors.tensors and all(any("lora" in name.lower() for name in names) for names in sides):
+        yield "  two LoRA files that name their tensors in other ways: analysis endpoints compares what they do"
 
 
 def _left_out(number: int, what: str) -> Iterator[str]:

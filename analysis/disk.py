@@ -12,7 +12,7 @@ from pathlib import Path
 
 from analysis.errors import UsageError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
 
@@ -23,7 +23,7 @@ def naming_the_disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise UsageError(
                 f"no space left to write {path}: what was complete is kept; free some space, then run it again"
             ) from error

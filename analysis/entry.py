@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import typer
 
+from analysis.disk import FULL
 from analysis.errors import Refused, UsageError
 
 DEBUG = "SIGMA_PROBES_DEBUG"
@@ -33,19 +34,26 @@ def exit_code(app: typer.Typer, arguments: Sequence[str], *, name: str) -> int:
         code = _invoke(app, arguments, name)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes standard output once more when it leaves: give it somewhere to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return BROKEN_PIPE
     except (UsageError, Refused) as error:
         return _say(name, str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _say(name, "interrupted", INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the last resort of a command: reported, with code 70
+        if isinstance(error, OSError) and error.errno in FULL and error.filename is None:  # no file: it is the output
+            _discard_output()
+            return _say(name, "no space left for the output: what was printed is not whole; print it elsewhere", USAGE)
         if hasattr(error, "format_message"):  # the parser's own errors, whose classes moved between versions of typer
             return _say(name, _usage_line(error), USAGE)
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return _say(name, f"internal error: {reason} (set {DEBUG}=1 for the traceback)", INTERNAL)
     return _say(name, "interrupted", code) if code == INTERRUPTED else code
+
+
+def _discard_output() -> None:
+    """Python flushes standard output once more when it leaves: give it somewhere to flush to."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _invoke(app: typer.Typer, arguments: Sequence[str], name: str) -> int:

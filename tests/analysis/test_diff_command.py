@@ -106,7 +106,7 @@ def test_nan_of_the_same_bits_is_equal(safetensors_writer, said) -> None:
 def test_another_layout_alone_has_no_distance(safetensors_writer, said) -> None:
     a = safetensors_writer("a.safetensors", {"w": f32(1)})
     b = safetensors_writer("b.safetensors", {"w": ("F16", (1,), b"\0\x3c")})
-    assert said(a, b)[1][0] == "1 / 1 tensors differ, max abs diff undefined, 1 of another dtype or shape"
+    assert said(a, b)[1][0] == "1 / 1 tensors differ, 1 of another dtype or shape, max abs diff undefined"
 
 
 def test_missing_and_extra_tensors_are_named(safetensors_writer, said) -> None:
@@ -115,7 +115,7 @@ def test_missing_and_extra_tensors_are_named(safetensors_writer, said) -> None:
     code, lines, _ = said(a, b)
     assert code == 1
     assert lines == [
-        f"{EQUAL}, 2 tensors only in A, 1 tensor only in B",
+        "0 / 3 tensors differ, 2 tensors only in A, 1 tensor only in B, max abs diff 0.0",
         "  tensor only in A: only.0.here",
         "  tensor only in A: only.1.here",
         "  tensor only in B: there",
@@ -179,8 +179,18 @@ def test_folders_are_paired_by_relative_names(safetensors_writer, said, tmp_path
     safetensors_writer("b/optimizer.safetensors", {"w": f32(1)})
     assert said(tmp_path / "a", tmp_path / "b")[:2] == (
         1,
-        ["0 / 4 tensors differ, max abs diff 0.0, 1 file only in B", "  file only in B: optimizer.safetensors"],
+        ["0 / 4 tensors differ, 1 file only in B, max abs diff 0.0", "  file only in B: optimizer.safetensors"],
     )
+
+
+def test_a_lora_in_two_spellings_is_sent_to_the_command_that_reads_both(safetensors_writer, said) -> None:
+    a = safetensors_writer("a.safetensors", {"transformer.x.lora_A.weight": f32(1)})
+    b = safetensors_writer("b.safetensors", {"lora_unet_x.lora_down.weight": f32(1)})
+    code, lines, _ = said(a, b)
+    assert (code, lines[0]) == (1, "0 / 0 tensors differ, 1 tensor only in A, 1 tensor only in B, max abs diff 0.0")
+    assert lines[-1].endswith("analysis endpoints compares what they do")
+    assert len(lines) == 4
+    assert len(said(a, safetensors_writer("c.safetensors", {"w": f32(1)}))[1]) == 3  # no LoRA
 
 
 def test_names_are_printed_so_that_a_terminal_does_not_obey_them(safetensors_writer, said) -> None:

@@ -100,6 +100,17 @@ def test_a_reader_that_leaves_is_no_error_and_no_answer() -> None:
     assert said == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("lines", ["1", "100_000"])
+def test_an_output_that_is_full_is_one_line_and_bad_usage(lines: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(PIPED).replace("100_000", lines)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.endswith(": no space left for the output: what was printed is not whole; print it elsewhere\n")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["safety", "--help"]])
 def test_help_needs_nothing_heavy(arguments: list[str]) -> None:
     """Half a second of processor time, a fraction of it used: what is not imported costs nothing."""
