@@ -11,8 +11,8 @@ meaning in training only. Terms are in ``train.treatments``; ``train arms`` list
 from dataclasses import dataclass
 from functools import reduce
 
+from analysis import sigma_range
 from analysis.errors import UsageError
-from train import sigma_range
 from train.plan import NATIVE, Plan
 from train.treatments import Treatment, treatment
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from analysis import sigma_samplers
 from analysis.errors import Refused, UsageError
-from train import determinism, kohya, model, optimizer, placement, sigma_samplers, weighting
+from train import determinism, kohya, model, optimizer, placement, sigma_draws, weighting
 from train.adapter import Lora, attach, attach_file, targeted
 from train.arms import Arm, parse
 from train.attention.backend import backend_named
@@ -54,7 +55,7 @@ class Job:
         tokens = None
         if self.sampler.needs_tokens:
             tokens = np.array([[self.native_tokens(s.image) for s in self.order.of(step)] for step in steps])
-        return sigma_samplers.draw_sigma_table(
+        return sigma_draws.draw_sigma_table(
             self.sampler, seed=self.settings.seed, steps=steps, samples=self.settings.samples, tokens=tokens
         )
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train import sigma_samplers
+from analysis import sigma_samplers
+from train import sigma_draws
 from train.arms import Placement, parse
 from train.placement import AHEAD, depends_on_steps, eligible, eligible_steps, placed, schedule
 from train.step_uniforms import step_uniforms
@@ -13,7 +14,7 @@ from train.step_uniforms import step_uniforms
 
 def drawing(text="uniform", samples=2, seed=0):
     sampler = sigma_samplers.parse(text)
-    return lambda steps: sigma_samplers.draw_sigma_table(sampler, seed=seed, steps=steps, samples=samples)
+    return lambda steps: sigma_draws.draw_sigma_table(sampler, seed=seed, steps=steps, samples=samples)
 
 
 def by_hand(arm, steps, sigmas_of, seed):

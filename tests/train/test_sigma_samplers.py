@@ -10,8 +10,9 @@ from scipy import stats
 from torch import Generator, float64, from_numpy, linspace, rand
 
 from analysis.errors import UsageError
-from train.sigma_samplers import SMALLEST_SIGMA, SigmaSampler, draw_sigma_table, draw_sigmas, parse
-from train.sigma_samplers.mode import LARGEST_SCALE
+from analysis.sigma_samplers import SMALLEST_SIGMA, SigmaSampler, parse
+from analysis.sigma_samplers.mode import LARGEST_SCALE
+from train.sigma_draws import draw_sigma_table, draw_sigmas
 from train.step_uniforms import step_uniforms
 
 DRAWS, SAMPLES = 100_000, 4

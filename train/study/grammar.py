@@ -3,7 +3,8 @@
 Imports torch, as the parsers do.
 """
 
-from train import arms, sigma_samplers, weighting
+from analysis import sigma_samplers
+from train import arms, weighting
 from train.attention import BACKENDS  # noqa: F401  registers them
 from train.attention.backend import backend_named
 from train.study.file import Study, named_by

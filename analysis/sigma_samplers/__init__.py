@@ -1,4 +1,4 @@
-"""How the trainer chooses noise levels: distributions of sigma, written as text.
+"""How a training run chooses noise levels: distributions of sigma, written as text.
 
 uniform                     sigma uniform on (0, 1]
 sigmoid:1.0                 sigmoid(scale x standard normal)
@@ -11,13 +11,12 @@ sigmoid:1+shift:3@0.1:0.9   any of the first five, shifted, and only 0.1 < sigma
 
 sigma = 1 is pure noise, as t in the paper. docs/method.md, section 7, has every formula.
 
-    sampler = parse("sigmoid:1+flux")
-    sigmas = draw_sigmas(sampler, seed=0, step=17, samples=4, tokens=np.array([256, 256, 224, 256]))
+    sampler = parse("sigmoid:1+shift:3")
+    sampler.cumulative(np.array([0.5]))    # the share of all drawn sigma at or below 0.5
 """
 
-from train.sigma_samplers.distribution import Distribution
-from train.sigma_samplers.draw import draw_sigma_table, draw_sigmas
-from train.sigma_samplers.grammar import parse
-from train.sigma_samplers.sampler import SMALLEST_SIGMA, SigmaSampler
+from analysis.sigma_samplers.distribution import Distribution
+from analysis.sigma_samplers.grammar import parse
+from analysis.sigma_samplers.sampler import SMALLEST_SIGMA, SigmaSampler
 
-__all__ = ["SMALLEST_SIGMA", "Distribution", "SigmaSampler", "draw_sigma_table", "draw_sigmas", "parse"]
+__all__ = ["SMALLEST_SIGMA", "Distribution", "SigmaSampler", "parse"]

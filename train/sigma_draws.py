@@ -3,12 +3,15 @@
 The same u serves every sampler, so runs with different settings see comparable noise levels step by step. The u of a
 batch are independent, as in common trainers. Stratified ones would spread every batch over all of (0, 1], and then no
 batch of two could lie inside half of it, which a batch-strict window asks for (``train.placement``).
+
+    sampler = parse("sigmoid:1+flux")
+    sigmas = draw_sigmas(sampler, seed=0, step=17, samples=4, tokens=np.array([256, 256, 224, 256]))
 """
 
 import numpy as np
 from jaxtyping import Float64, Integer
 
-from train.sigma_samplers.sampler import SigmaSampler
+from analysis.sigma_samplers import SigmaSampler
 from train.step_uniforms import step_uniforms
 
 

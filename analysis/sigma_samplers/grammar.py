@@ -5,13 +5,13 @@ from typing import Literal
 
 import numpy as np
 
+from analysis import sigma_range
 from analysis.errors import UsageError
-from train import sigma_range
-from train.sigma_samplers.cosmap import CosMap
-from train.sigma_samplers.distribution import Distribution, Uniform
-from train.sigma_samplers.logit_normal import LogitNormal
-from train.sigma_samplers.mode import LARGEST_SCALE, LEAST_SCALE, Mode
-from train.sigma_samplers.sampler import SigmaSampler
+from analysis.sigma_samplers.cosmap import CosMap
+from analysis.sigma_samplers.distribution import Distribution, Uniform
+from analysis.sigma_samplers.logit_normal import LogitNormal
+from analysis.sigma_samplers.mode import LARGEST_SCALE, LEAST_SCALE, Mode
+from analysis.sigma_samplers.sampler import SigmaSampler
 
 Shift = float | Literal["flux"]
 

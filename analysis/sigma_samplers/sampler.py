@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float64, Integer
 
 from analysis.errors import UsageError
-from train.sigma_samplers.distribution import Distribution
-from train.sigma_samplers.shift import flux_factor, shifted, unshifted
+from analysis.sigma_samplers.distribution import Distribution
+from analysis.sigma_samplers.shift import flux_factor, shifted, unshifted
 
 #: The open end at 0. sigma is never 0 and never below the spacing of float64 just under 1, so a distribution that
 #: puts mass there (a very wide logit-normal) has it on this point, just as it has mass on 1 where it rounds to 1.
