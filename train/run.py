@@ -24,8 +24,11 @@ from train.environment import environment
 from train.fresh import agree
 from train.job import Job, begin, prepare
 from train.latents import Latents
+from train.plan import NATIVE
 from train.settings import Settings, toml
 from train.training_step import advance
+
+CERTIFYING = "taking the certificate: steps are repeated, and compared to the byte"
 
 
 def run(settings: Settings, out: Path, *, resuming: bool, latents: Latents | None = None) -> None:
@@ -34,8 +37,7 @@ def run(settings: Settings, out: Path, *, resuming: bool, latents: Latents | Non
     latents: instead of those that the settings name.
     """
     places.check_run(out)
-    begin(settings)
-    job = prepare(settings, latents)
+    job = prepared(settings, latents)
     with naming_the_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with lock.writing(out):
@@ -61,6 +63,8 @@ def run(settings: Settings, out: Path, *, resuming: bool, latents: Latents | Non
 def take_evidence(job: Job, out: Path, done: int) -> None:
     """Write the run's certificate; refuse to train where determinism was asked for and none can be granted."""
     asked = job.settings.deterministic
+    if asked:
+        say(CERTIFYING)
     certificate = certify(job, done) if asked else replace(NOT_ASKED, environment=environment())
     record.write_json(out / CERTIFICATE, certificate.as_json())
     if asked and not certificate.granted:
@@ -98,6 +102,14 @@ def write_end(job: Job, out: Path, log: record.StepLog) -> list[str]:
     return [name for name, wrote in written.items() if wrote]
 
 
+def prepared(settings: Settings, latents: Latents | None = None) -> Job:
+    """Everything a run computes with; that it takes a while is told on a terminal."""
+    if sys.stderr.isatty():
+        say(f"loading the model {settings.model}")
+    begin(settings)
+    return prepare(settings, latents)
+
+
 def provenance_of(job: Job) -> Provenance:
     """How the run is made, for ``run.json``. Data and adapter go by their hashes, threads by the environment."""
     settings = asdict(job.settings)
@@ -110,10 +122,10 @@ def described(job: Job) -> str:
     """What is about to be done, in a line."""
     trainable = sum(p.numel() for p in job.parameters.values())
     eligible, treated = int(job.schedule.eligible.sum()), int(job.schedule.treated.sum())
-    return (
-        f"arm {job.arm.text}: {treated} of {eligible} eligible steps treated, of {job.settings.steps}; "
-        f"{trainable:,} trainable parameters, {len(job.order.names)} images"
-    )
+    dose = f"{treated} of {eligible} eligible steps treated, of {job.settings.steps}"
+    if job.arm.plan(job.arm.hi) == NATIVE:
+        dose = f"nothing treated, in {job.settings.steps} steps"
+    return f"arm {job.arm.text}: {dose}; {trainable:,} trainable parameters, {len(job.order.names)} images"
 
 
 def say(text: str) -> None:
@@ -123,8 +135,7 @@ def say(text: str) -> None:
 
 def describe(settings: Settings) -> None:
     """``--dry-run``: the settings as TOML on standard output, and what they plan on standard error."""
-    begin(settings)
-    job = prepare(settings)
+    job = prepared(settings)
     print(toml(job.settings))
     say(described(job))
 
@@ -132,9 +143,11 @@ def describe(settings: Settings) -> None:
 def certificate(settings: Settings, out: Path, *, fresh: bool) -> int:
     """``train certify``: take the evidence, write it to ``out``, print it. Exit code 0 if granted, else 3."""
     places.check_certificate(out)
-    begin(settings)
-    found = certify(prepare(settings))
+    job = prepared(settings)
+    say(CERTIFYING)
+    found = certify(job)
     if fresh:
+        say("two new processes take the first steps, each with compile caches of its own")
         common, against = agree(settings)
         found = replace(found, fresh=common, against=(*found.against, *against))
     record.write_json(out, found.as_json())

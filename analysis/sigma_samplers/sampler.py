@@ -81,6 +81,6 @@ def _range(sampler: SigmaSampler, factor: float) -> tuple[float, float]:
     if stop - start < LEAST_MASS:
         raise UsageError(
             f"sigma sampler '{sampler.text}': a share {stop - start:.0e} of its sigma lies in the range "
-            f"@{sampler.lo:g}:{sampler.hi:g}; it takes {LEAST_MASS:.0e}: widen the range, or choose another sampler"
+            f"@{sampler.lo}:{sampler.hi}; it takes {LEAST_MASS:.0e}: widen the range, or choose another sampler"
         )
     return start, stop - start

@@ -10,6 +10,7 @@ import torch
 from analysis.errors import Refused
 from train import certify as certifying
 from train import determinism
+from train import run as running
 from train.attention import BACKENDS, Backend, racing, register, routed
 from train.certify import attention_modules, certify
 from train.determinism import guarded, strict_within
@@ -127,11 +128,20 @@ def test_a_racing_route_inside_the_step_is_refused_with_the_layers_name(job_of):
     assert any(f"inside a deterministic route ({SINGLE})" in line for line in found.against), found
 
 
-def test_a_run_without_a_certificate_does_not_train(settings_of, fake_flash, tmp_path):
+def test_a_run_without_a_certificate_does_not_train(settings_of, fake_flash, tmp_path, capsys):
     with pytest.raises(Refused, match="--deterministic: step 1 repeated differs"):
         run(settings_of(deterministic=True, attention=fake_flash), tmp_path / "run", resuming=False)
     assert not (tmp_path / "run" / "adapter.safetensors").exists()
     assert '"granted": false' in (tmp_path / "run" / "certificate.json").read_text()
+    assert capsys.readouterr().err == "taking the certificate: steps are repeated, and compared to the byte\n"
+
+
+def test_what_takes_long_is_told(settings_of, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(running, "agree", lambda settings: ({"tensors": 1}, []))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    running.certificate(settings_of(deterministic=True), tmp_path / "c.json", fresh=True)
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in told] == ["loading", "taking", "two"]
 
 
 def test_hidden_randomness_is_found_where_it_begins(job_of):
@@ -167,8 +177,6 @@ def test_attention_is_known_by_its_class(job_of):
 @pytest.mark.parametrize("swallowed", [False, True])
 def test_a_flip_in_the_middle_of_a_run_ends_it(settings_of, tmp_path, monkeypatch, flip, swallowed):
     """Also one whose error is swallowed, and one that is put back before anybody looks."""
-    from train import run as running
-
     count = 0
 
     def flipping(job, step):
@@ -190,8 +198,6 @@ def test_a_flip_in_the_middle_of_a_run_ends_it(settings_of, tmp_path, monkeypatc
 
 
 def test_a_switch_that_no_call_guards_is_found_at_the_next_step(settings_of, tmp_path, monkeypatch):
-    from train import run as running
-
     def flipping(job, step):
         torch.backends.cudnn.benchmark = True
         return advance(job, step)

@@ -252,6 +252,7 @@ def test_a_dry_run_prints_settings_that_a_file_can_hold(capsys, tmp_path, tiny):
     (tmp_path / "again.toml").write_text(out)
     code, again, _ = train(capsys, "--dry-run", "--config", tmp_path / "again.toml")
     assert (code, again) == (0, out)
+    assert "arm native: nothing treated, in 400 steps; " in train(capsys, "--dry-run", "--model", tiny)[2]
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,7 @@ def test_defaults_and_other_spellings():
         ("uniform@nan", ["@nan"]),
         ("uniform@", ["@"]),
         ("sigmoid:0.1@0.9:0.95", ["@0.9:0.95", "widen"]),
+        ("uniform@0.5:0.5000000001", ["@0.5:0.5000000001", "widen"]),
     ],
 )
 def test_a_bad_sampler_says_what_it_got_and_what_it_takes(text, names):
