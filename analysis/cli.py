@@ -128,6 +128,18 @@ def endpoints(
     raise typer.Exit(print_endpoints(asked, json_object=json, png=png))
 
 
+@app.command("import-lowres")
+def import_lowres(
+    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="One JSON object per image.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Zarr store to keep the records in.", show_default=False)] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Read published per-image records and recompute their two tables."""
+    from analysis.lowres.command import print_lowres
+
+    print_lowres(file, out, json_object=json)
+
+
 def main() -> None:
     """Entry point of the console script."""
     run(app)
