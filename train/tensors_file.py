@@ -5,9 +5,11 @@ The safetensors package writes metadata in an order that differs from call to ca
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -27,7 +29,12 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
     if holds(path, on_cpu, metadata):
         return False
     with replacing(path) as partial:
-        save_file(on_cpu, partial, dict(metadata))
+        try:
+            save_file(on_cpu, partial, dict(metadata))
+        except SafetensorError as error:  # it tells what the system said in its text alone
+            if said := re.search(r"os error (\d+)", str(error)):
+                raise OSError(int(said[1]), os.strerror(int(said[1]))) from error
+            raise
         sort_metadata(partial)
         partial.chmod(0o666 & ~umask())
     return True

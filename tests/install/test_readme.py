@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,11 @@ from safetensors.numpy import load_file
 
 pytestmark = pytest.mark.usefixtures("determinism_put_back")
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 SMALL = {
     "probes": ["--images", "4", "--draws", "2", "--sigma-grid", "0.5,0.9"],
     "train": ["--steps", "2", "--checkpoint-every", "1"],
-    "analysis": [],
 }
 
 
@@ -30,7 +31,21 @@ def commands():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("newcomer")
+    """Where the newcomer types, with the examples in few steps."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    (folder / "examples").mkdir()
+    study = (ROOT / "examples" / "study.toml").read_text().replace("steps = 40", "steps = 2").replace("= 20", "= 1")
+    (folder / "examples" / "study.toml").write_text(study)
+    return folder
+
+
+def small(name, arguments, folder):
+    """What makes a command of README small, and its files that a newcomer has."""
+    if arguments[:1] in (["arms"], ["study"]) or name == "analysis":
+        return []
+    if name == "probes" and "--out" not in arguments:
+        return [*SMALL[name], "--out", f"other{len(list(folder.iterdir()))}.zarr"]
+    return SMALL[name]
 
 
 @pytest.mark.slow
@@ -42,10 +57,9 @@ def test_the_commands_run_in_the_order_they_stand(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert len(commands()) >= 5
     for name, *arguments in commands():
-        small = [] if arguments[:1] == ["arms"] else SMALL[name]
-        if name == "probes" and "--out" not in arguments:
-            small = [*small, "--out", f"other{len(list(folder.iterdir()))}.zarr"]
-        code = exit_code(import_module(f"{name}.cli").app, [*arguments, *small], name=name)
+        for file in [each for each in arguments if each in ("mine.safetensors", "theirs.safetensors")]:
+            shutil.copy(folder / "runs" / "study" / "s05" / "adapter.safetensors", file)
+        code = exit_code(import_module(f"{name}.cli").app, [*arguments, *small(name, arguments, folder)], name=name)
         assert code == 0, (name, arguments, capsys.readouterr().err)
     # Four checkpoints of the README's run, two of this one, of an adapter and two moments, and the adapter at the end.
     tensors = len(load_file(folder / "runs" / "twin" / "adapter.safetensors"))
