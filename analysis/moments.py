@@ -20,6 +20,8 @@ GramImage = Float[np.ndarray, "*cells arm n arm n"]
 GramDraw = Float[np.ndarray, "*cells n arm draw arm draw"]
 GramCross = Float[np.ndarray, "*cells n arm draw arm"]
 Pair = Float[np.ndarray, "*cells arm n n"]
+Pairs = tuple[Pair, Pair, Pair, Pair]
+"""Gram matrices over units: baseline, symmetrised cross, treated, difference."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +52,43 @@ class Moments:
 
 def images(gram_image: GramImage, gram_draw: GramDraw, *, baseline: int, arms: Sequence[int]) -> Moments:
     """Moments of the population that the images come from; n >= 3 images."""
-    native, cross, treated, delta = _pairs(gram_image, baseline, arms)
     n, draws = gram_draw.shape[-5], gram_draw.shape[-1]
     native_draw, _, treated_draw, delta_draw = _draw_pairs(gram_draw, baseline, arms)
+    return over_units(
+        _pairs(gram_image, baseline, arms),
+        _mean_square(native_draw),
+        _mean_square(treated_draw),
+        same_image=ustatistic.mean_over_images(ustatistic.same_image(delta_draw)) if draws > 1 else None,
+        same_image_curvature=_draw_curvature(delta_draw) * n,
+    )
+
+
+def over_units(
+    pairs: Pairs,
+    native_square: Float[np.ndarray, "*cells arm n"],
+    treated_square: Float[np.ndarray, "*cells arm n"],
+    *,
+    same_image: Jackknifed | None = None,
+    same_image_curvature: Float[np.ndarray, "*cells arm"] | None = None,
+) -> Moments:
+    """Moments from n >= 3 independent units: images, folds of images, or draws of the whole corpus.
+
+    pairs: Gram matrices over units; squares: of each unit, the mean |g|^2 of its samples.
+    """
+    native, cross, treated, delta = pairs
+    n = delta.shape[-1]
     first, last = ustatistic.over_images(native), ustatistic.over_images(treated)
-    same = ustatistic.mean_over_images(ustatistic.same_image(delta_draw)) if draws > 1 else None
     return Moments(
         baseline=first,
         mixed=ustatistic.over_images(cross),
         treated=last,
         bias=ustatistic.over_images(delta),
-        noise_baseline=_less(ustatistic.mean_over_images(_mean_square(native_draw)), first),
-        noise_treated=_less(ustatistic.mean_over_images(_mean_square(treated_draw)), last),
-        same_image=same,
+        noise_baseline=_less(ustatistic.mean_over_images(native_square), first),
+        noise_treated=_less(ustatistic.mean_over_images(treated_square), last),
+        same_image=same_image,
         bias_curvature=4.0 * spectrum.typical_eigenvalue(delta) / n,
         baseline_curvature=4.0 * spectrum.typical_eigenvalue(native) / n,
-        same_image_curvature=_draw_curvature(delta_draw) * n,
+        same_image_curvature=np.zeros(delta.shape[:-2]) if same_image_curvature is None else same_image_curvature,
         bias_gram=delta,
         baseline_gram=native,
     )
@@ -95,7 +118,7 @@ def corpus(
     )
 
 
-def _pairs(gram: GramImage, baseline: int, arms: Sequence[int]) -> tuple[Pair, Pair, Pair, Pair]:
+def _pairs(gram: GramImage, baseline: int, arms: Sequence[int]) -> Pairs:
     """Gram matrices over images [*cells, arm, n, n]: baseline, symmetrised cross, treated, difference."""
     native = gram[..., baseline, :, baseline, :]
     cross = np.stack([gram[..., baseline, :, arm, :] for arm in arms], axis=-3)

@@ -6,18 +6,18 @@ Everything the project reports is computed from it later, without the model::
     dataset = template(["raw"], [0.5, 1.0], ["blocks.0"], ["native", "demote:56"], ["coffee_1"], [0, 1], cross=False)
     validate(dataset)
 
-``ARRAYS`` and ``COORDINATES`` below are the whole of it. A gradient's twin dimension ends in ``_2``. Cells are
-independent: ``done[sigma]`` is written last, and what a cell that is not done holds means nothing. Only the first
-``images_used[sigma]`` images of a done cell hold figures; those after them are NaN. A store may hold further arrays and
-attributes, which readers of this version ignore.
+``ARRAYS`` and ``COORDINATES`` of ``analysis.contract`` are the whole of it. A gradient's twin dimension ends in ``_2``.
+Cells are independent: ``done[sigma]`` is written last, and what a cell that is not done holds means nothing. Only the
+first ``images_used[sigma]`` images of a done cell hold figures; those after them are NaN. A store may hold further
+arrays and attributes, which readers of this version ignore.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.contract import ARRAYS, COORDINATES, is_of_cell
 from analysis.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,71 +29,6 @@ TOTAL = "total"
 """The name that estimates give the sum over blocks, so no block may have it."""
 SYMMETRY = 1e-9
 """Largest |K_ij - K_ji| / sqrt(K_ii K_jj) that rounding explains."""
-
-
-@dataclass(frozen=True)
-class Array:
-    """One array of the contract."""
-
-    dims: tuple[str, ...]
-    dtype: str
-    units: str
-    long_name: str
-    optional: bool = False
-
-
-@dataclass(frozen=True)
-class Coordinate:
-    """One labelled dimension: ``kind`` is numpy's dtype kind, "U" for text."""
-
-    kind: str
-    units: str
-    long_name: str
-    twin_of: str | None = None
-
-
-_SQUARED = "squared gradient norm in the metric's unit"
-
-ARRAYS = {
-    "gram_image": Array(
-        ("metric", "sigma", "block", "arm", "image", "arm_2", "image_2"),
-        "float64",
-        _SQUARED,
-        "inner products of the images' gradients, each a mean over draws (Eq. 4)",
-    ),
-    "gram_draw": Array(
-        ("metric", "sigma", "block", "image", "arm", "draw", "arm_2", "draw_2"),
-        "float64",
-        _SQUARED,
-        "inner products of one image's gradients, draw by draw (Eq. 5)",
-    ),
-    "gram_cross": Array(
-        ("metric", "sigma", "block", "image", "arm", "draw", "arm_2"),
-        "float64",
-        _SQUARED,
-        "inner products of one draw's gradient with the sum over images of their means (Eq. 5b)",
-        optional=True,
-    ),
-    "loss": Array(
-        ("sigma", "arm", "image", "draw"), "float64", "squared latent units", "flow-matching loss of a sample (Eq. 3)"
-    ),
-    "seconds": Array(("sigma", "arm"), "float64", "s", "wall-clock time of an arm's gradients"),
-    "tokens": Array(("arm", "image"), "int64", "tokens", "image tokens the transformer reads per sample"),
-    "images_used": Array(("sigma",), "int64", "images", "how many images, from the first, the cell holds"),
-    "done": Array(("sigma",), "bool", "1", "whether the cell is complete"),
-}
-
-COORDINATES = {
-    "metric": Coordinate("U", "1", "linear map under which gradients are compared"),
-    "sigma": Coordinate("f", "1", "flow-matching noise level, 1 is pure noise"),
-    "block": Coordinate("U", "1", "transformer block, in depth order"),
-    "arm": Coordinate("U", "1", "way of making a training step"),
-    "image": Coordinate("U", "1", "image with its conditioning"),
-    "draw": Coordinate("i", "1", "noise draw of an image"),
-    "arm_2": Coordinate("U", "1", "arm of the second gradient", twin_of="arm"),
-    "image_2": Coordinate("U", "1", "image of the second gradient", twin_of="image"),
-    "draw_2": Coordinate("i", "1", "draw of the second gradient", twin_of="draw"),
-}
 
 
 class DamagedCell(UsageError):
@@ -129,10 +64,12 @@ def template(
         "image": np.asarray(images, dtype=str),
         "draw": np.asarray(draws, dtype=np.int64),
     }
-    coordinates = {name: labels[coordinate.twin_of or name] for name, coordinate in COORDINATES.items()}
+    coordinates = {
+        name: labels[coordinate.twin_of or name] for name, coordinate in COORDINATES.items() if not coordinate.optional
+    }
     arrays = {}
     for name, array in ARRAYS.items():
-        if name == "gram_cross" and not cross:
+        if array.optional and not (cross and name == "gram_cross"):
             continue
         shape = tuple(labels[dim.removesuffix("_2")].size for dim in array.dims)
         fill = np.array(fill_value(array.dtype), dtype=array.dtype)
@@ -229,7 +166,7 @@ def _is_gram(gram: np.ndarray) -> bool:
 
 
 def _validate_done_cell(dataset: "xr.Dataset", index: int) -> None:
-    names = [name for name, array in ARRAYS.items() if "sigma" in array.dims and name in dataset.data_vars]
+    names = [name for name, array in ARRAYS.items() if is_of_cell(array.dims) and name in dataset.data_vars]
     cell = {name: _read(dataset, name, index) for name in names}
     check_cell(cell, float(dataset["sigma"][index]), index)
 
@@ -249,6 +186,8 @@ def _read(dataset: "xr.Dataset", name: str, index: int | None) -> np.ndarray:
 def _check_labels(dataset: "xr.Dataset") -> None:
     for name, coordinate in COORDINATES.items():
         if name not in dataset.coords:
+            if coordinate.optional and name not in dataset.dims:
+                continue
             raise UsageError(f"coordinate {name} is missing; want labels for dimension {name}")
         labels = dataset[name]
         if labels.dims != (name,):

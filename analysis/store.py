@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from analysis import schema
+from analysis import policy_store, schema
 from analysis.atomic import replacing
+from analysis.contract import is_of_cell
 from analysis.disk import naming_the_disk, synchronise, synchronise_tree
 from analysis.errors import UsageError
 from analysis.lock import writing
@@ -93,13 +94,14 @@ def write_cell(path: Path, sigma_index: int, arrays: Mapping[str, Any]) -> None:
 
 
 def write(path: Path, dataset: "xr.Dataset", provenance: Provenance) -> None:
-    """Make a store of a whole dataset: ``create``, then every cell that is done in it."""
+    """Make a store of a whole dataset: ``create``, then every cell that is done in it, then what policies need."""
     schema.validate(dataset)
     with lock(path):
-        create(path, dataset, provenance)
-        names = [name for name, array in dataset.data_vars.items() if "sigma" in array.dims and name != "done"]
+        create(path, policy_store.without(dataset), provenance)
+        names = [name for name, array in dataset.data_vars.items() if is_of_cell(array.dims) and name != "done"]
         for index in np.flatnonzero(dataset["done"].values).tolist():
             write_cell(path, index, {str(name): dataset[name].isel(sigma=index).values for name in names})
+        policy_store.add(path, dataset)
 
 
 def missing(path: Path) -> list[int]:
@@ -157,7 +159,7 @@ def export(path: Path, out: Path) -> None:
 
 def _checked(group: "zarr.Group", sigma_index: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The cell's arrays as the store's dtypes, in the order they are written."""
-    held = {str(name): array for name, array in group.arrays() if "sigma" in _dims(array)}
+    held = {str(name): array for name, array in group.arrays() if is_of_cell(_dims(array))}
     wanted = [name for name in sorted(held) if name not in ("done", "sigma")]
     if sorted(arrays) != wanted:
         raise KeyError(f"a cell of this store has the arrays {wanted}; got {sorted(arrays)}")

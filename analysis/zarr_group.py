@@ -1,6 +1,6 @@
 """One dataset as one Zarr v3 group: text as variable-length strings, chunks with a checksum."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +8,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import xarray as xr
+    import zarr
 
 FILL = {"f": float("nan"), "i": 0, "b": False, "U": ""}
 """What an element that was never written reads as, by numpy's dtype kind."""
@@ -19,24 +20,37 @@ def build(path: Path, dataset: "xr.Dataset", attributes: Mapping[str, Any], *, l
     Those are one chunk for each of its labels; any other array is one chunk.
     """
     import zarr
-    from zarr.codecs import Crc32cCodec, ZstdCodec
 
     group = zarr.create_group(path, zarr_format=3, attributes=dict(attributes))
     for name, variable in dataset.variables.items():
-        kind = "U" if variable.dtype.kind in "UTO" else variable.dtype.kind
-        array = group.create_array(
-            str(name),
-            shape=variable.shape,
-            chunks=tuple(1 if dim == later else max(size, 1) for dim, size in variable.sizes.items()),
-            dtype=np.dtypes.StringDType() if kind == "U" else variable.dtype,
-            fill_value=FILL[kind],
-            compressors=[ZstdCodec(level=1), Crc32cCodec()],
-            chunk_key_encoding={"name": "default", "separator": "."},
-            dimension_names=[str(dim) for dim in variable.dims],
-            attributes=dict(variable.attrs),
-        )
+        array = add(group, str(name), variable, whole=[dim for dim in variable.dims if dim != later])
         if later not in variable.dims or name == later:
-            array[...] = variable.values.astype(np.dtypes.StringDType()) if kind == "U" else variable.values
+            array[...] = _text(variable) if array.dtype == np.dtypes.StringDType() else variable.values
+
+
+def add(group: "zarr.Group", name: str, variable: "xr.Variable", *, whole: Collection[Hashable]) -> "zarr.Array[Any]":
+    """Make an array like ``variable`` without its values. A chunk has all of the dimensions ``whole``, one of others.
+
+    Only names, shapes and dtypes are looked at, so the values may be a view of one number.
+    """
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    kind = "U" if variable.dtype.kind in "UTO" else variable.dtype.kind
+    return group.create_array(
+        name,
+        shape=variable.shape,
+        chunks=tuple(max(size, 1) if dim in whole else 1 for dim, size in variable.sizes.items()),
+        dtype=np.dtypes.StringDType() if kind == "U" else variable.dtype,
+        fill_value=FILL[kind],
+        compressors=[ZstdCodec(level=1), Crc32cCodec()],
+        chunk_key_encoding={"name": "default", "separator": "."},
+        dimension_names=[str(dim) for dim in variable.dims],
+        attributes=dict(variable.attrs),
+    )
+
+
+def _text(variable: "xr.Variable") -> np.ndarray:
+    return variable.values.astype(np.dtypes.StringDType())
 
 
 def with_fixed_text(dataset: "xr.Dataset") -> "xr.Dataset":
