@@ -108,6 +108,11 @@ def _with_total(gram: np.ndarray) -> np.ndarray:
 
 def _cell(part: Moments, request: Request, arms: list[str]) -> dict[str, np.ndarray]:
     """Every variable [metric, block, arm] of one sigma."""
+    return figures(part) | _verdict(part, request, arms)
+
+
+def figures(part: Moments) -> dict[str, np.ndarray]:
+    """Every figure of every cell with its interval, by name; of bias and its interval the squares."""
     bias = estimate.relative_bias_squared(part)
     out = {
         "relative_bias_squared": bias.value,
@@ -115,7 +120,7 @@ def _cell(part: Moments, request: Request, arms: list[str]) -> dict[str, np.ndar
         "lower": bias.lower,
         "upper": bias.upper,
     }
-    figures = {
+    mapped = {
         "cosine": estimate.one_minus_cosine(part).mapped(lambda gap: 1.0 - gap),
         "norm_ratio": estimate.norm_ratio_squared(part).mapped(_root),
         "gain": estimate.gain(part).mapped(lambda value: value),
@@ -123,9 +128,9 @@ def _cell(part: Moments, request: Request, arms: list[str]) -> dict[str, np.ndar
         "noise_scale": estimate.noise_scale(part).mapped(lambda value: value),
         "samples_to_notice": estimate.bias_per_noise(part).mapped(_reciprocal),
     }
-    for name, (value, lower, upper) in figures.items():
+    for name, (value, lower, upper) in mapped.items():
         out |= {name: value, f"{name}_lower": lower, f"{name}_upper": upper}
-    return out | _verdict(part, request, arms)
+    return out
 
 
 def _root(square: np.ndarray) -> np.ndarray:
