@@ -31,7 +31,7 @@ def grad(
     ] = ["raw"],  # noqa: B006 - typer copies it
     engine: Annotated[str, typer.Option(help="func (vectorised) or loop (a backward pass a sample).")] = "func",
     chunk: Annotated[int, typer.Option(min=1, help="Samples that func takes at once.")] = 24,
-    attention: Annotated[str, typer.Option(help="sdpa, math or racing.")] = "sdpa",
+    attention: Annotated[str, typer.Option(help="sdpa, flash, math or racing.")] = "sdpa",
     model: Annotated[str, typer.Option(help="mini, a folder in diffusers' layout, or a name on the hub.")] = "mini",
     weights: Annotated[
         str, typer.Option(help="fp32 or bf16: of the base model, in memory and computed with.")

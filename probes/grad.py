@@ -131,7 +131,8 @@ def prepare(
         raise UsageError(f"--memory {settings.memory}: takes GiB, 0 or more")
     metrics = {name: metric(name) for name in dict.fromkeys(settings.metrics)}
     run_engine = engine(settings.engine)
-    backend_named(settings.attention)
+    for name in (settings.attention, *(arm.plan(arm.hi).attention for arm in arms)):
+        backend_named(name or settings.attention)
     loaded = model.load(settings.model, settings.weights)
     latents = model.latents_of(loaded, settings.latents)
     if settings.images > len(latents.names):

@@ -15,6 +15,7 @@ from analysis.bytewise import Comparison, compare
 from analysis.errors import Refused
 from train import determinism
 from train.attention import AttentionCalls, routed
+from train.attention.calls import computed_by
 from train.certificate import Certificate
 from train.crn import normal
 from train.divergence import diverging
@@ -43,7 +44,7 @@ def certify(job: Job, done: int = 0) -> Certificate:
                 tensors = sum(repeat(job, step, kept, done, against) for step in steps)
             kernels = {
                 backend: kernel_repeats(backend, job.execution.device, against)
-                for backend in sorted({backend for backend, _ in calls.by_backend()})
+                for backend in sorted({computed_by(name) for name, _ in calls.by_backend()})
             }
     finally:
         put_back(job, kept, done)

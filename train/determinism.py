@@ -34,6 +34,7 @@ def switches() -> dict[str, Switch]:
         "use_deterministic_algorithms(warn_only)": torch.is_deterministic_algorithms_warn_only_enabled(),
         "cudnn.deterministic": torch.backends.cudnn.deterministic,
         "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "cuda.cudnn_sdp_enabled": torch.backends.cuda.cudnn_sdp_enabled(),
         "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""),
         **{name: part.fp32_precision for name, part in float32_parts().items()},
         "max_autotune": autotuning(),
@@ -80,6 +81,7 @@ def strict(*, tf32: bool = False) -> None:
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its attention ignores the first of these switches once it is chosen
     set_tf32(tf32)
     promised.clear()
     promised.update(switches())
@@ -172,6 +174,7 @@ def strict_within(*, tf32: bool = False) -> Iterator[None]:
         )
         torch.backends.cudnn.deterministic = bool(before["cudnn.deterministic"])
         torch.backends.cudnn.benchmark = bool(before["cudnn.benchmark"])
+        torch.backends.cuda.enable_cudnn_sdp(bool(before["cuda.cudnn_sdp_enabled"]))
         torch.set_float32_matmul_precision(matmul_precision)
         torch.backends.cudnn.allow_tf32 = cudnn_tf32
         for name, part in float32_parts().items():

@@ -112,7 +112,7 @@ def execution_of(settings: Settings, arm: Arm) -> Execution:
     """The run's own way to execute a step; refuses attention that cannot keep the promise of ``deterministic``."""
     for name in filter(None, (settings.attention, arm.plan(arm.hi).attention)):
         if settings.deterministic and not backend_named(name).can_be_deterministic:
-            raise Refused(f"--deterministic with attention {name}: it cannot be; take sdpa or math, or leave the flag")
+            raise Refused(f"--deterministic with attention {name}: it cannot be; take sdpa, flash or math, or leave the flag")
         backend_named(name)
     device = settings.device
     if device == "auto":

@@ -57,7 +57,7 @@ class Settings:
     weighting: str = option("none", "Of the loss by sigma: none, sigma-sqrt, min-snr:5.")
     seed: int = option(0, "Of every draw.")
 
-    attention: str = option("sdpa", "sdpa, math or racing.")
+    attention: str = option("sdpa", "sdpa, flash, math or racing.")
     weights: str = option("fp32", "Of the base model, as kept in memory and computed with.", choices=("fp32", "bf16"))
     precision: str = option("fp32", "bf16: mixed precision, the adapter stays float32.", choices=("fp32", "bf16"))
     activation_checkpointing: bool = option(False, "Compute activations again in the backward pass: less memory.")

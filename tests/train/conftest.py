@@ -1,6 +1,7 @@
 """A model of one or two blocks with a corpus, small enough to train it dozens of times, and runs of it."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,3 +72,22 @@ def job_of(settings_of):
     from train.job import prepare
 
     return lambda **changes: prepare(settings_of(**changes))
+
+
+@pytest.fixture
+def flash_attn(monkeypatch):
+    """Puts a numerical stand-in of the flash-attn package in its place, for CPUs."""
+    import importlib.util
+    import sys
+
+    spec = importlib.util.spec_from_file_location("flash_stand_in", Path(__file__).with_name("flash_stand_in.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def install(**how):
+        stand_in = module.StandIn(**how)
+        for name, replacement in stand_in.modules().items():
+            monkeypatch.setitem(sys.modules, name, replacement)
+        return stand_in
+
+    return install

@@ -7,7 +7,7 @@ from peft import LoraConfig
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from train.attention import BACKENDS, routed
+from train.attention import routed
 from train.crn import normal
 
 SIDE = 14  # tokens: with 5 of text 201 keys, 4 key blocks
@@ -85,7 +85,7 @@ def different(a: dict[str, Tensor], b: dict[str, Tensor]) -> set[str]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["math", "racing", "sdpa"])
 def test_backends_agree(step, backend, flux, inputs):
     """Every LoRA gradient within 1e-5 of the unrouted model's batched step."""
     _, expected = batched(flux, inputs)

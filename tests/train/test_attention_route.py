@@ -7,10 +7,12 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from analysis.errors import Refused, UsageError
-from train.attention import BACKENDS, routed
+from train.attention import routed
 from train.attention.sdpa import torch_sdpa
 from train.crn import normal
 from train.determinism import strict_within
+
+ON_CPU = ["math", "racing", "sdpa"]  # flash has a file of its own
 
 
 class Attention(nn.Module):
@@ -57,7 +59,7 @@ def assert_near(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
         assert (ours[name] - expected).norm() < 1e-5 * expected.norm(), name
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_calls_are_counted_with_their_module(backend, model, tokens):
     with routed(backend, deterministic=False, model=model) as calls:
         for _ in range(3):
@@ -123,7 +125,7 @@ def test_racing_cannot_be_deterministic():
 
 
 def test_unknown_backend_lists_those_there_are():
-    with pytest.raises(UsageError, match="takes math, racing, sdpa"), routed("sage", deterministic=False):
+    with pytest.raises(UsageError, match="takes flash, math, racing, sdpa"), routed("sage", deterministic=False):
         pass
 
 
@@ -137,7 +139,7 @@ def test_foreign_replacement_is_refused(monkeypatch):
     assert F.scaled_dot_product_attention is torch_sdpa
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_dropout_is_refused(backend, tokens):
     with routed(backend, deterministic=False), pytest.raises(UsageError, match=r"attention dropout 0\.1"):
         F.scaled_dot_product_attention(tokens, tokens, tokens, dropout_p=0.1)
@@ -151,7 +153,7 @@ def test_cudnn_is_off_in_a_deterministic_route_only():
     assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_mapped_gradients_against_a_loop(backend, model, tokens):
     """vmap(grad(...)) over samples, no warning, one count per chunk."""
     parameters = dict(model.named_parameters())
@@ -166,7 +168,7 @@ def test_mapped_gradients_against_a_loop(backend, model, tokens):
         assert_near({name: g[i] for name, g in mapped.items()}, gradients(model, tokens[i : i + 1]))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # one that inductor imports
 @pytest.mark.filterwarnings("ignore:.*Function.*should not be instantiated:DeprecationWarning")  # the compiler does
 @pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])

@@ -249,3 +249,15 @@ def test_the_command_gives_a_certificate_or_code_3(tiny, tmp_path):
         done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
     assert '"granted": true' in (tmp_path / "c.json").read_text()
+
+
+def test_flash_is_certified_where_it_repeats_and_refused_where_it_ignores_the_flag(flash_attn, job_of):
+    flash_attn(races=True)
+    found = certify(job_of(deterministic=True, attention="flash", precision="bf16"))
+    assert found.granted, found
+    assert set(found.attention) == {"flash, deterministic"}
+    assert set(found.kernels) == {"flash"}
+    flash_attn(races=True, obeys=False)
+    refused = certify(job_of(deterministic=True, attention="flash", precision="bf16"))
+    assert not refused.granted
+    assert any("flash took deterministic=True and does not repeat: dQ" in reason for reason in refused.against)

@@ -29,6 +29,24 @@ def nothing_around(deterministic: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def always_ready() -> None:
+    """For a backend that torch brings."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something about a call that a backend has to say. reason: names it in counts and warnings.
+
+    holds: (query, key, value, options) -> whether this call is such a one, from shapes, strides and types alone,
+    since values are not to be seen under vmap and in a compiled graph.
+    falls: the call goes to ``sdpa``; otherwise the backend computes it all the same.
+    """
+
+    reason: str
+    holds: Callable[[Tensor, Tensor, Tensor, Options], bool]
+    falls: bool = True
+
+
 @dataclass(frozen=True)
 class Backend:
     """One way to compute attention.
@@ -37,12 +55,16 @@ class Backend:
     can_be_deterministic: whether it takes deterministic=True at all; a backend that takes it keeps the
     promise or raises Refused.
     around: deterministic -> context in force as long as calls are routed to it.
+    ready: raises UsageError where something that it needs is not installed.
+    limits: what it does not take as it is; the first that holds for a call counts.
     """
 
     name: str
     attend: Callable[[Tensor, Tensor, Tensor, Options, bool], Tensor]
     can_be_deterministic: bool
     around: Callable[[bool], AbstractContextManager[None]] = nothing_around
+    ready: Callable[[], None] = always_ready
+    limits: tuple[Limit, ...] = ()
 
 
 BACKENDS: dict[str, Backend] = {}
@@ -57,7 +79,8 @@ def register(backend: Backend) -> Backend:
 
 
 def backend_named(name: str) -> Backend:
-    """The backend called ``name``."""
+    """The backend called ``name``. UsageError where there is none, or where what it needs is not installed."""
     if name not in BACKENDS:
         raise UsageError(f"attention backend {name!r}: takes {', '.join(sorted(BACKENDS))}")
+    BACKENDS[name].ready()
     return BACKENDS[name]

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-Kind = tuple[str, bool]  # backend, deterministic
+#: Backend, deterministic. A call that the backend did not take as it was has the reason after the name of the one
+#: that computed it: ``sdpa instead of flash (float64)``.
+Kind = tuple[str, bool]
 
 # Executed calls inside compiled graphs, since the process began. A graph may change a tensor for as often as it
 # runs; a Python number would be compiled in, and each new value would compile the step anew.
@@ -17,6 +19,11 @@ compiled_calls: dict[Kind, Tensor] = {}
 def compiled_tally(kind: Kind) -> Tensor:
     """The number of compiled calls of ``kind`` so far: a whole number on the CPU."""
     return compiled_calls.setdefault(kind, torch.zeros((), dtype=torch.int64, device="cpu"))
+
+
+def computed_by(name: str) -> str:
+    """The backend that computed calls counted under ``name``."""
+    return name.partition(" ")[0]
 
 
 class AttentionCalls:

@@ -12,6 +12,7 @@ through here: its calls are missing from the count.
 The attribute belongs to the whole process: do not route from two threads at once.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from torch import Tensor, nn
 
 from analysis.errors import Refused, UsageError
 from train.attention.backend import Backend, Options, backend_named
-from train.attention.calls import AttentionCalls, compiled_tally
-from train.attention.sdpa import torch_sdpa
+from train.attention.calls import AttentionCalls, Kind, compiled_tally, computed_by
+from train.attention.sdpa import SDPA, torch_sdpa
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def routed(backend: str, *, deterministic: bool, model: nn.Module | None = None)
             F.scaled_dot_product_attention = before
             in_force.pop()
             calls.close()
+            tell(calls)
 
 
 @cache
@@ -85,8 +87,7 @@ def attention_op(backend: Backend, deterministic: bool) -> Callable[..., Tensor]
 
     Made once, so that a compiled step stays compiled from one route to the next.
     """
-    kind = (backend.name, deterministic)
-    tally = compiled_tally(kind)
+    served = servings(backend, deterministic)
 
     def scaled_dot_product_attention(
         query: Tensor,
@@ -103,12 +104,45 @@ def attention_op(backend: Backend, deterministic: bool) -> Callable[..., Tensor]
             raise UsageError(
                 f"attention dropout {dropout_p}: only 0, since a step has no hidden randomness; call model.eval()"
             )
+        options = Options(attn_mask, is_causal, scale, enable_gqa)
+        limits = [i for i, limit in enumerate(backend.limits) if limit.holds(query, key, value, options)]
+        serving = served[limits[0] if limits else -1]
         if torch.compiler.is_compiling():
-            tally.add_(1)
+            serving.tally.add_(1)
         else:
             for route in in_force:
-                route.calls.record(kind, key.shape[-2])
-        options = Options(attn_mask, is_causal, scale, enable_gqa)
-        return backend.attend(query, key, value, options, deterministic)
+                route.calls.record(serving.kind, key.shape[-2])
+        return serving.backend.attend(query, key, value, options, deterministic)
 
     return scaled_dot_product_attention
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Who computes a call, and how it is counted."""
+
+    backend: Backend
+    kind: Kind
+    tally: Tensor  # of compiled calls
+
+
+def servings(backend: Backend, deterministic: bool) -> list[Serving]:
+    """For each limit of ``backend``, and last for a call to which none applies."""
+    served = []
+    for limit in backend.limits:
+        name = f"{SDPA.name} instead of {backend.name}" if limit.falls else backend.name
+        kind = (f"{name} ({limit.reason})", deterministic)
+        served.append(Serving(SDPA if limit.falls else backend, kind, compiled_tally(kind)))
+    kind = (backend.name, deterministic)
+    return [*served, Serving(backend, kind, compiled_tally(kind))]
+
+
+told: set[str] = set()  # the calls that were warned of in this process
+
+
+def tell(calls: AttentionCalls) -> None:
+    """One line on standard error for each kind of call that a backend did not take as it was, once a process."""
+    for (name, _), count in calls.by_backend().items():
+        if name != computed_by(name) and name not in told:
+            told.add(name)
+            print(f"warning: attention by {name}: {count} calls so far", file=sys.stderr, flush=True)

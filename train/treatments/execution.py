@@ -15,7 +15,7 @@ def _dtype(argument: str | None) -> Treatment:
 
 
 def _attention(argument: str | None) -> Treatment:
-    """``attention:sdpa|math|racing``: another attention kernel."""
+    """``attention:sdpa|flash|math|racing``: another attention kernel."""
     if argument not in BACKENDS:
         raise bad("attention", argument, " or ".join(BACKENDS))
     term = f"attention:{argument}"
