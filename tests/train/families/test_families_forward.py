@@ -10,6 +10,9 @@ from train.objective import StepInput
 from train.plan import NATIVE
 from train.step import step_loss
 
+#: Tokens along a side that the tiny models have positions for.
+LONGEST = {"flux": None, "sd3": 24, "qwenimage": 4096, "wan": 32, "z_image": 32, "cosmos": 16}
+
 
 def given(tiny_family, sides=(8, 12), batch=2, text=3, seed=0):
     """A random step of a batch."""
@@ -27,7 +30,7 @@ def test_the_forward_is_that_of_diffusers(tiny_family, by_hand):
     family.keep_time(model)
     with torch.no_grad():
         ours = family.velocity(model(**family.arguments(step)), step.x_sigma.shape)
-        theirs = by_hand(model, step.x_sigma, step.sigma, step.condition)
+        theirs = by_hand(tiny_family.build(), step.x_sigma, step.sigma, step.condition)  # without what keeps time
         loss = step_loss(model, family, step)
     assert ours.shape == step.x_sigma.shape
     assert torch.equal(ours, theirs)
@@ -135,6 +138,7 @@ def test_other_channels_frames_and_sizes_are_refused_by_name(tiny_family):
     assert f"latents with 5 channels: this {family.name} takes 4" in refusal((5, *tiny_family.frames, 8, 12))
     if not family.clips:
         assert f"{family.name} takes [C, H, W], without frames" in refusal((4, 2, 8, 12))
+    assert family.longest == LONGEST[family.name]
     if family.longest is not None:
         side = 2 * (family.longest + 1)
         assert f"has positions for {family.longest} along a side" in refusal((4, *tiny_family.frames, side, 8))

@@ -76,18 +76,19 @@ def made(family, native, rope):
 
 
 def test_interpolation_gives_a_small_grid_the_turns_of_the_native_one(case, tiny_family):
-    """Every second row and column of a grid twice as large stands where the small grid's do, stretched twofold."""
+    """Every second row and third column of a grid so much larger stands where the small grid's do, stretched."""
     model, family, _ = case
     if family.name == "sd3":
         pytest.skip("it has no rotary positions")
-    rope = resolve(Stretch("pi"), (8, 12), GRID, 0.9)
-    assert rope.factors == (2.0, 2.0)
+    small_grid, large_grid = (4, 4), (8, 12)
+    rope = resolve(Stretch("pi"), large_grid, small_grid, 0.9)
+    assert rope.factors == (2.0, 3.0)
     frames = 2 if tiny_family.frames else 1
-    ours = positions(stretched_module(case, rope), family, GRID, frames)
-    large = positions(getattr(model, PLACE[family.name]), family, (8, 12), frames)
-    places = torch.arange(frames * 8 * 12).view(frames, 8, 12)[:, ::2, ::2].flatten()
+    ours = positions(stretched_module(case, rope), family, small_grid, frames)
+    large = positions(getattr(model, PLACE[family.name]), family, large_grid, frames)
+    places = torch.arange(frames * 8 * 12).view(frames, 8, 12)[:, ::2, ::3].flatten()
     if family.name == "qwenimage":  # image tokens; text is the model's own
-        own = positions(model.pos_embed, family, GRID, frames)
+        own = positions(model.pos_embed, family, small_grid, frames)
         assert torch.equal(ours.pop(), own.pop())
         large.pop()
     for small, big in zip(ours, large, strict=True):
