@@ -36,6 +36,10 @@ class Latents(Protocol):
         """Pixels down to ``tier`` and up again, then encoded on the native grid: [C, H, W], float32."""
         ...
 
+    def reencoded(self, name: str) -> Tensor:
+        """Encoded, decoded to pixels of 8 bits and encoded again on the native grid: [C, H, W], float32."""
+        ...
+
     def condition(self, name: str) -> dict[str, Tensor]:
         """The image's conditioning, without a batch axis, by the family's names."""
         ...
@@ -71,6 +75,9 @@ class PixelLatents:
         height, width = self.shape(name, self.tier)
         small = Image.fromarray(self._at(name, tier))
         return self._encode(np.asarray(small.resize((width, height), Image.Resampling.LANCZOS)))
+
+    def reencoded(self, name: str) -> Tensor:
+        return self.latent(name, self.tier)  # scaling back gives the same 8 bits
 
     def condition(self, name: str) -> dict[str, Tensor]:
         return {key: value[0] for key, value in self.family.unconditional(1).items()}

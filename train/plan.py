@@ -53,6 +53,7 @@ class Plan:
     demote: Tier | None = None  # pixels resized, then encoded: a smaller grid
     demote_latent: Tier | None = None  # the latent resized: a smaller grid
     repromote: Tier | None = None  # pixels down and up, then encoded: the native grid
+    reencode: bool = False  # encoded, decoded and encoded again, on the native grid
     coupling: str | None = None  # noise across grids; None: the default, area
     stream: str = "noise"  # purpose of the noise draw
     shift: float | str | None = None  # added to sigma, or "snr"
@@ -68,7 +69,8 @@ class Plan:
             if getattr(self, name) != defaults[name]:
                 raise UsageError(f"arm term {term}: another term of this arm already sets {name}; keep one of them")
         plan = replace(self, **changes)
-        grids = [name for name in ("demote", "demote_latent", "repromote") if getattr(plan, name) is not None]
+        replacing = ("demote", "demote_latent", "repromote", "reencode")
+        grids = [name for name in replacing if getattr(plan, name) not in (None, False)]
         if len(grids) > 1:
             raise UsageError(f"arm term {term}: {' and '.join(grids)} both replace the clean latent; keep one of them")
         return plan

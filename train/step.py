@@ -63,6 +63,8 @@ def clean_latent(plan: Plan, image: str, source: Source) -> Tensor:
         tier = plan.repromote.of(native)
         latents.shape(image, tier)
         return latents.repromoted(image, tier)
+    if plan.reencode:
+        return latents.reencoded(image)
     x0 = latents.latent(image, native)
     if plan.demote_latent is not None:
         height, width = latents.shape(image, plan.demote_latent.of(native))

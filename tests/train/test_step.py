@@ -76,6 +76,12 @@ def test_repromotion_keeps_grid_and_noise_and_loses_detail(source):
     assert torch.allclose(clean_of(back)[0], (torch.from_numpy(up).movedim(-1, 0).float() / 127.5 - 1) * 2, atol=1e-5)
 
 
+def test_a_model_of_pixels_loses_nothing_in_a_round_trip(source):
+    native, back = step(source, "native"), step(source, "reencode")
+    assert parse("reencode").plan(0.7).reencode
+    assert torch.equal(back.x_sigma, native.x_sigma)
+
+
 def test_redraw_changes_the_noise_alone(source):
     native, redraw = step(source, "native"), step(source, "redraw")
     assert torch.allclose(clean_of(redraw), clean_of(native), atol=1e-5)

@@ -48,6 +48,13 @@ def _redraw(argument: str | None) -> Treatment:
     return Treatment("redraw", "input", lambda plan: plan.set("redraw", stream="redraw"))
 
 
+def _reencode(argument: str | None) -> Treatment:
+    """``reencode``: through the autoencoder and back before it is encoded: the native grid."""
+    if argument is not None:
+        raise bad("reencode", argument, "no argument")
+    return Treatment("reencode", "input", lambda plan: plan.set("reencode", reencode=True))
+
+
 def _noise(argument: str | None) -> Treatment:
     """``noise:area|dct|independent``: how noise on a smaller grid is tied to the native draw."""
     if argument not in COUPLINGS:
@@ -72,6 +79,7 @@ TERMS = {
     "demote": _resizing("demote", "demote", "pixels resized to that tier, then encoded: a smaller grid"),
     "demote-latent": _resizing("demote-latent", "demote_latent", "the latent resized: a smaller grid"),
     "repromote": _resizing("repromote", "repromote", "pixels down to that tier and up again: the native grid"),
+    "reencode": _reencode,
     "noise": _noise,
     "shift": _shift,
 }
