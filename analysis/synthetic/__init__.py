@@ -10,6 +10,7 @@ Every estimator is tested on these before it is trusted with a model (docs/metho
 from analysis.synthetic.from_store import spectrum
 from analysis.synthetic.mini import mini_spectrum
 from analysis.synthetic.planted import DIRECTIONS, Draws, Planted, power_law, sample
+from analysis.synthetic.policy_store import policy_store
 from analysis.synthetic.probe_store import ARMS, SIGMAS, gram_arrays, store
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Planted",
     "gram_arrays",
     "mini_spectrum",
+    "policy_store",
     "power_law",
     "sample",
     "spectrum",

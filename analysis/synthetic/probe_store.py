@@ -98,10 +98,10 @@ def store(
                     cells[name].append(array)
     lead = (len(metrics), len(sigmas), len(blocks))
     arrays = {name: np.stack(parts).reshape(*lead, *parts[0].shape) for name, parts in cells.items()}
-    return _dataset(arrays, list(arms), list(sigmas), list(blocks), list(metrics), cross, generator)
+    return as_dataset(arrays, list(arms), list(sigmas), list(blocks), list(metrics), cross, generator)
 
 
-def _dataset(
+def as_dataset(
     arrays: Mapping[str, np.ndarray],
     arms: list[str],
     sigmas: list[float],
