@@ -48,6 +48,9 @@ def safety(
         ),
     ] = None,
     every_block: Annotated[bool, typer.Option("--every-block", help="Gate on each block, not on their sum.")] = False,
+    marks: Annotated[
+        bool, typer.Option("--marks", help="Each arm as an equivalent gain, jitter, sigma shift and dtype, too.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object; pictures only with --png.")] = False,
     png: Annotated[
         Path | None,
@@ -61,8 +64,52 @@ def safety(
     """Where is each arm safe? A table of sigma x arm, safe windows, and two pictures."""
     from analysis.commands import Asked, print_safety
 
-    asked = Asked(store, baseline, population, rule, margin, control, metric, gate, every_block)
+    asked = Asked(store, baseline, population, rule, margin, control, metric, gate, every_block, marks)
     raise typer.Exit(print_safety(asked, json_object=json, png=png))
+
+
+@app.command()
+def policy(
+    store: Store,
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            help="Arms of the store by windows of sigma, such as demote:48@0.8,demote:56@0.5:0.8; repeatable.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    sigma_sampler: Annotated[str, typer.Option(help="How training draws sigma, as of train.")] = "uniform",
+    cost: Annotated[str, typer.Option(help="seconds (as measured) or tokens.")] = "seconds",
+    population: Annotated[
+        str, typer.Option(help="images: images like these. corpus: exactly these images (needs 8 draws or more).")
+    ] = "images",
+    rule: Annotated[str | None, typer.Option(help="relative or angle; asks for verdicts.", show_default=False)] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="In the rule's unit, as of safety (0.2 and 0.02); asks for verdicts, and for the fastest safe policy.",
+            show_default=False,
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Of one optimiser step: batch size x accumulation.")] = 1,
+    baseline: Annotated[str, typer.Option(help="Arm that policies are compared with, and have outside.")] = "native",
+    metric: Annotated[
+        str | None, typer.Option(help="One metric of the store; default: its first.", show_default=False)
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="File for train --policy: of the policy that was picked, or named.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    png: Annotated[
+        Path | None, typer.Option(help="Picture of the front, bias against speed-up.", show_default=False)
+    ] = None,
+) -> None:
+    """What do mixtures of arms over sigma do to the expected training gradient, and which is the fastest safe one?"""
+    from analysis.policy.command import Asked, print_policy
+
+    asked = Asked(tuple(policy), sigma_sampler, cost, population, rule, margin, samples, baseline, metric)
+    raise typer.Exit(print_policy(store, asked, json_object=json, png=png, toml=write))
 
 
 @app.command()

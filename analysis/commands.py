@@ -9,7 +9,7 @@ from pathlib import Path
 import xarray as xr
 
 from analysis import gate as gates
-from analysis import report, store
+from analysis import marks, report, store
 from analysis.answer import Answer, as_json, gathered
 from analysis.errors import UsageError
 from analysis.safety import assess
@@ -32,19 +32,24 @@ class Asked:
     metric: str | None
     gate: str | None
     every_block: bool
+    marks: bool = False
 
 
 def print_safety(asked: Asked, *, json_object: bool, png: Path | None) -> int:
     """Print the answer, as text or one JSON object, and draw it; the exit code is the gate's, or 0."""
     answer = answered(asked)
+    equivalents = _equivalents(asked) if asked.marks else None
     files: dict[str, str] = {}
     if not json_object:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         print(report.as_text(answer, colour=colour), flush=True)
+        if equivalents is not None:
+            print(f"\n{marks.as_text(equivalents, metric=answer.metric)}", flush=True)
     if png is not None or not (json_object or asked.gate):
         files = _draw(answer, asked.store, png)
     if json_object:
-        print(json.dumps(as_json(answer, files), indent=1, allow_nan=False))
+        told = as_json(answer, files) | ({} if equivalents is None else {"marks": marks.as_json(equivalents)})
+        print(json.dumps(told, indent=1, allow_nan=False))
     elif files:
         print(f"\nStore:     {asked.store}")
         print("\n".join(f"{name + ':':<10} {file}" for name, file in files.items()))
@@ -124,6 +129,14 @@ def _draw(answer: Answer, path: Path, png: Path | None) -> dict[str, str]:
         with replacing(file) as partial:
             draw().savefig(partial, format="png")
     return {"Curve": str(curve), "Blocks": str(blocks)}
+
+
+def _equivalents(asked: Asked) -> marks.Measured:
+    """Every arm in doses of the store's marks, for a request that was answered."""
+    dataset = store.open_store(asked.store, contents=False)
+    if asked.metric is not None:
+        dataset = dataset.sel(metric=[asked.metric])
+    return marks.equivalents(dataset, baseline=asked.baseline, population=asked.population)
 
 
 def _treated(dataset: xr.Dataset, baseline: str) -> list[str]:
