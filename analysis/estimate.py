@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from analysis.base import fieller
 from analysis.base.fieller import Growth
@@ -60,7 +60,7 @@ def ratio(numerator: Jackknifed, denominator: Jackknifed, growth: Growth = fiell
 
 def t_quantile(probability: float, figure: Jackknifed) -> Float[np.ndarray, "*cells"]:
     """Student's t at a figure's degrees of freedom."""
-    return np.asarray(stats.t.ppf(probability, degrees_of_freedom(figure)))
+    return np.asarray(special.stdtrit(degrees_of_freedom(figure), probability))
 
 
 def relative_bias_squared(moments: Moments) -> Figure:

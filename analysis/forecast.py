@@ -6,7 +6,7 @@ second is told by the off-diagonal of the centred contrast Gram. What is forecas
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from analysis.base import spectrum
 from analysis.verdict import LEVEL
@@ -40,7 +40,7 @@ def units_needed(
     def settled(factor: np.ndarray) -> np.ndarray:
         variance = linear / factor + quadratic / factor**2
         grown = degrees * (units * factor - 1.0) / (units - 1.0)
-        return np.abs(value) > stats.t.isf(LEVEL, grown) * np.sqrt(variance)
+        return np.abs(value) > -special.stdtrit(grown, LEVEL) * np.sqrt(variance)
 
     low, high = np.zeros_like(spread), np.full_like(spread, np.log(LIMIT))
     possible = settled(np.exp(high))

@@ -130,4 +130,4 @@ def _make(group: "zarr.Group", labels: dict[str, np.ndarray], fold_of_image: np.
         elif corpus or name != "gram_policy_corpus":
             shape = [labels[dim.removesuffix("_2")].size for dim in about.dims]
             variable = xr.Variable(about.dims, np.broadcast_to(np.zeros(()), shape), attributes)
-            add_array(group, name, variable, whole=about.dims[2:])
+            add_array(group, name, variable, whole=about.dims[2:], compressed=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from analysis import estimate
 from analysis.base.fieller import Growth
@@ -142,4 +142,4 @@ def one_sided_p(
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = np.where(spread > 0.0, value / np.sqrt(spread), np.sign(value) * np.inf)
     statistic = np.where(np.isnan(value) | np.isnan(spread), np.nan, np.where(value == 0.0, 0.0, statistic))
-    return np.asarray(stats.t.sf(statistic, degrees))
+    return np.asarray(special.stdtr(degrees, -statistic))

@@ -28,10 +28,13 @@ def build(path: Path, dataset: "xr.Dataset", attributes: Mapping[str, Any], *, l
             array[...] = _text(variable) if array.dtype == np.dtypes.StringDType() else variable.values
 
 
-def add(group: "zarr.Group", name: str, variable: "xr.Variable", *, whole: Collection[Hashable]) -> "zarr.Array[Any]":
+def add(
+    group: "zarr.Group", name: str, variable: "xr.Variable", *, whole: Collection[Hashable], compressed: bool = True
+) -> "zarr.Array[Any]":
     """Make an array like ``variable`` without its values. A chunk has all of the dimensions ``whole``, one of others.
 
-    Only names, shapes and dtypes are looked at, so the values may be a view of one number.
+    Only names, shapes and dtypes are looked at, so the values may be a view of one number. Not ``compressed``: faster
+    to read, and no larger where every bit is noise.
     """
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
@@ -42,7 +45,7 @@ def add(group: "zarr.Group", name: str, variable: "xr.Variable", *, whole: Colle
         chunks=tuple(max(size, 1) if dim in whole else 1 for dim, size in variable.sizes.items()),
         dtype=np.dtypes.StringDType() if kind == "U" else variable.dtype,
         fill_value=FILL[kind],
-        compressors=[ZstdCodec(level=1), Crc32cCodec()],
+        compressors=[*([ZstdCodec(level=1)] if compressed else []), Crc32cCodec()],
         chunk_key_encoding={"name": "default", "separator": "."},
         dimension_names=[str(dim) for dim in variable.dims],
         attributes=dict(variable.attrs),

@@ -6,7 +6,7 @@ U* = (w'Kw - sum w_i^2 K_ii) / (N^2 - sum w_i^2). Putting those pairs back is wr
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 
 def multinomial_weights(generator: np.random.Generator, resamples: int, n: int) -> Float[np.ndarray, "resample n"]:
@@ -47,7 +47,7 @@ def simultaneous_normal_quantile(
         standardised = np.abs(centred) / spread
     standardised = np.where(spread > 0.0, standardised, np.where(np.isnan(spread), -np.inf, 0.0))
     largest = standardised.max(0)
-    single = stats.norm.ppf(0.5 + confidence / 2)
+    single = float(special.ndtri(0.5 + confidence / 2))
     quantile = np.quantile(largest, confidence, axis=-1, method="inverted_cdf")
     return np.where(np.isneginf(quantile), np.nan, np.maximum(quantile, single))
 
@@ -56,4 +56,4 @@ def student_from_normal(
     quantile: Float[np.ndarray, "*cells"], degrees: Float[np.ndarray, "*cells"]
 ) -> Float[np.ndarray, "*cells"]:
     """Student's t with the same tail probability as a normal quantile."""
-    return np.asarray(stats.t.isf(stats.norm.sf(quantile), degrees))
+    return np.asarray(-special.stdtrit(degrees, special.ndtr(-quantile)))

@@ -7,7 +7,7 @@ two-sided interval z_mean -+ t(k - 1) s sqrt(1 + 1/k) in half of 1 - level of al
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 NEAREST = 1 - 2.0**-52
 """Cosines beyond it are moved here: rounding leaves no more to tell them from 1."""
@@ -22,7 +22,7 @@ def lowest_expected(cosines: Float[np.ndarray, "*cells k"], level: float = 0.95)
     if k < 2:
         raise ValueError(f"{k} cosines have no spread: want two or more")
     z = fisher(cosines)
-    reach = stats.t.ppf((1 + level) / 2, k - 1) * z.std(axis=-1, ddof=1) * np.sqrt(1 + 1 / k)
+    reach = float(special.stdtrit(k - 1, (1 + level) / 2)) * z.std(axis=-1, ddof=1) * np.sqrt(1 + 1 / k)
     return np.asarray(np.tanh(z.mean(axis=-1) - reach))
 
 
