@@ -163,10 +163,10 @@ for kind, (compared, _, _) in found.items():
 
 # %%
 rates = folder.parent / "learning_rate"
-by_rate = {}
-for place in sorted(rates.iterdir(), key=lambda path: float(path.name)):
-    dataset, _ = measured(sources([place]))
-    by_rate[float(place.name)] = {name: cosine(dataset, "native", name) for name in ("native-twin1", "s05", "always")}
+names = ("native-twin1", "s05", "always")
+of_rate = {float(place.name): measured(sources([place]))[0] for place in rates.iterdir() if place.is_dir()}
+of_rate[json.loads((folder / "racing/native/run.json").read_text())["settings"]["learning_rate"]] = racing
+by_rate = {rate: {name: cosine(of_rate[rate], "native", name) for name in names} for rate in sorted(of_rate)}
 
 print("| learning rate | twins | s05 | always |\n|---|---|---|---|")
 for rate, cosines in by_rate.items():
