@@ -18,11 +18,14 @@ Weights = Float[np.ndarray, "policy sigma arm"]
 
 
 def moments(material: Material, weights: Weights, *, every_block: bool) -> Moments:
-    """Moments [block + total, policy] of the expected training gradient, or [total, policy]."""
-    weights = without_idle(material, weights).reshape(len(weights), -1)
+    """Moments [block + total, policy] of the expected training gradient, or [total, policy]; all under one sampler."""
+    shares = weights.sum(-1)
+    if not np.allclose(shares, shares[0]):
+        raise ValueError("the policies' weights are not those of one sampler: their sums over arms differ")
     native = np.zeros((len(material.sigmas), len(material.arms)))
-    native[:, material.baseline] = weights.reshape(-1, *native.shape).sum(-1)[0]
+    native[:, material.baseline] = shares[0]
     native = native.ravel()
+    weights = without_idle(material, weights).reshape(len(weights), -1)
     parts, native_squares, squares = [], [], []
     for gram, square in _per_block(material, every_block=every_block):
         parts.append(contracted(gram, native, weights - native))
