@@ -55,7 +55,7 @@ class Study:
 def read(file: Path) -> Study:
     """The study in ``file``. A UsageError names the file, the entry and what it takes."""
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file}: not a readable TOML file ({error})") from None
     for name in content:

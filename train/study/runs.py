@@ -17,6 +17,7 @@ from train.study.file import Entry, Study, named_by, run_names
 
 # What run.json holds as a hash or as part of the environment; as text it stands in the run's command.
 NOT_A_RECORDED_SETTING = ("model", "latents", "adapter", "threads")
+OF_THE_ADAPTER = ("rank", "alpha")  # recorded as the file has them
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,12 @@ def is_done(run: Run, folder: Path) -> bool:
         made = read_provenance(folder)
         steps = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["steps"]
         asked, recorded = command(run.settings, folder), shlex.split(made.command)
-        settings = {name: v for name, v in asdict(run.settings).items() if name not in NOT_A_RECORDED_SETTING}
-        return made.settings == settings and recorded[:-1] == asked[:-1] and steps == run.settings.steps
+        others = NOT_A_RECORDED_SETTING + (OF_THE_ADAPTER if run.settings.adapter else ())
+        settings, kept = (
+            {name: value for name, value in of.items() if name not in others}
+            for of in (asdict(run.settings), made.settings)
+        )
+        return kept == settings and recorded[:-1] == asked[:-1] and steps == run.settings.steps
     except (UsageError, OSError, ValueError, TypeError, KeyError):
         return False
 
