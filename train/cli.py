@@ -92,6 +92,33 @@ def study(
 
 
 @app.command()
+def cache(
+    model: Annotated[str, typer.Option(help="Folder in diffusers' layout, the whole of it, or a name on the hub.")],
+    images: Annotated[Path, typer.Option(help="Folder of photographs; a caption stands beside one in STEM.txt.")],
+    tiers: Annotated[str, typer.Option(help="Sides in pixels, the native one and lower ones: 1024,896.")] = "1024,896",
+    out: Annotated[Path, typer.Option(help="Folder of the cache; an unfinished one is gone on with.")] = Path("cache"),
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out damaged and too small pictures.")] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Without what repromote and reencode need: less work.")
+    ] = False,
+    vae_dtype: Annotated[str, typer.Option(help="fp32 or bf16: the autoencoder computes in it.")] = "fp32",
+    text_dtype: Annotated[str, typer.Option(help="fp32 or bf16: of the text encoders, in memory too.")] = "bf16",
+    device: Annotated[str, typer.Option(help="cpu or cuda; auto: cuda where there is one.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; default: as torch chooses.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Look at the pictures, and say what would be done.")
+    ] = False,
+) -> None:
+    """Encode photographs and captions for a model with an autoencoder, into a folder that --latents takes.
+
+    Pictures are cut and made smaller, never larger, to grids of their aspect in every tier, and encoded anew for each.
+    """
+    from train.cache.build import Request, cache
+
+    cache(Request(model, images, tiers, skip_bad, plain, vae_dtype, text_dtype, device, threads), out, dry_run=dry_run)
+
+
+@app.command()
 def arms() -> None:
     """List the terms an arm can be made of, and how to write one."""
     import train.arms

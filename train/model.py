@@ -94,14 +94,26 @@ def read_transformer(model: str, files: ModelFiles, family: type[Family], dtype:
 
 
 def latents_of(model: Model, folder: Path | None) -> Latents:
-    """The pictures of ``folder`` (or the model's own corpus) as latents of ``model``."""
+    """The cache in ``folder``; of a model of pixels its pictures, or the model's own corpus, as latents."""
     if not model.pixels:
-        raise UsageError(
-            f"model {model.folder}: it works on latents of an autoencoder, and pictures are not encoded yet; give "
-            f"latents to train.job.prepare, or a model of pixels such as mini (with {PIXELS} beside transformer/)"
-        )
+        return cached_latents(model, folder)
     pictures = folder if folder is not None else model.folder / "corpus"
     return pixel_latents(pictures, model.family, tier=model.pixels["tier"], scale=model.pixels["scale"])
+
+
+def cached_latents(model: Model, folder: Path | None) -> Latents:
+    """The cache in ``folder``, of this project or another tool."""
+    from train.cache import opening
+
+    what = f"model {model.folder}: it works on latents of an autoencoder"
+    if folder is None:
+        raise UsageError(f"{what}; make a cache of your pictures with train cache, and give its folder as --latents")
+    if (latents := opening.opened(folder, model.family, model.folder)) is None:
+        kind = "holds no cache" if folder.is_dir() else "is no folder"
+        raise UsageError(
+            f"{what}, and {folder} {kind}; make one: train cache --model {model.folder} --images {folder} --out cache"
+        )
+    return latents
 
 
 def adapter_of(model: Model, path: Path | None, *, rank: int, seed: int) -> tuple[dict[str, nn.Parameter], Lora, str]:

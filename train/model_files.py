@@ -32,11 +32,14 @@ class ModelFiles:
         return sorted(p for p in self.transformer.iterdir() if p.suffix in (".json", ".safetensors"))
 
 
-def find(model: str) -> ModelFiles:
-    """The files of ``model``, complete as far as names tell. UsageError that says which one is missing."""
+def find(model: str, parts: tuple[str, ...] = ("transformer",)) -> ModelFiles:
+    """The files of ``model``, complete as far as names tell. UsageError that says which one is missing.
+
+    parts: the folders to fetch of a model on the hub.
+    """
     folder = MINI if model == "mini" else Path(model)
     if not folder.exists():
-        folder = fetched(model)
+        folder = fetched(model, parts)
     transformer = folder / "transformer"
     if not (transformer / CONFIG).is_file() and "_class_name" in configuration(folder / CONFIG):
         folder, transformer = folder.parent, folder
@@ -74,8 +77,8 @@ def weights(transformer: Path) -> list[str]:
     return sorted(set(shards.values()))
 
 
-def fetched(model: str) -> Path:
-    """The folder of a model on the hub, from the cache or fetched into it."""
+def fetched(model: str, parts: tuple[str, ...] = ("transformer",)) -> Path:
+    """The folder of a model on the hub, from the cache or fetched into it, with those ``parts`` and its index."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 
@@ -83,7 +86,7 @@ def fetched(model: str) -> Path:
     if model.count("/") != 1:
         raise UsageError(f"{nothing} no name on the hub (owner/name) either; {TAKES}")
     try:
-        return Path(snapshot_download(model, allow_patterns=["transformer/*"]))
+        return Path(snapshot_download(model, allow_patterns=["*.json", *(f"{part}/*" for part in parts)]))
     except HFValidationError as error:
         raise UsageError(f"{nothing} no name on the hub ({one_line(error)}); {TAKES}") from None
     except OSError as error:

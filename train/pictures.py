@@ -1,6 +1,7 @@
 """Photographs from a folder, as RGB pixels, and resizing them to a tier.
 
-Resizing is Lanczos in steps of uint8, as people's caching tools do it.
+Resizing is Lanczos in steps of uint8, as people's caching tools do it. What is transparent is seen on white. Colour
+profiles are not applied, and of an animation the first picture is taken.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ def read_picture(path: Path) -> Picture:
     try:
         content = path.read_bytes()
         with Image.open(path) as picture:
-            upright = in_eight_bits(ImageOps.exif_transpose(picture)).convert("RGB")
+            upright = on_white(in_eight_bits(ImageOps.exif_transpose(picture)))
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError) as error:
         raise UsageError(f"{path}: not a readable picture ({error}); mend or remove it") from None
     if max(upright.size) > LONGEST * min(upright.size):
@@ -48,20 +49,33 @@ def in_eight_bits(picture: Image.Image) -> Image.Image:
     return picture
 
 
+def on_white(picture: Image.Image) -> Image.Image:
+    """RGB, with what is transparent on white; what colours hide beneath it is arbitrary."""
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    over = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over).convert("RGB")
+
+
 def read_folder(folder: Path) -> dict[str, Picture]:
     """Every picture of ``folder`` by its stem, in the order of their names."""
+    return {name: read_picture(path) for name, path in paths_in(folder).items()}
+
+
+def paths_in(folder: Path) -> dict[str, Path]:
+    """The files of pictures in ``folder``, not below it, by stem, in the order of their names."""
     if not folder.is_dir():
         kind = "is not a folder" if folder.exists() else "no such folder"
         raise UsageError(f"{folder}: {kind}; give one that holds pictures")
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
     if not paths:
         raise UsageError(f"{folder}: holds no picture; allowed: {', '.join(sorted(ENDINGS))}")
-    pictures: dict[str, Picture] = {}
+    by_stem: dict[str, Path] = {}
     for path in paths:
-        if path.stem in pictures:
+        if path.stem in by_stem:
             raise UsageError(f"{path}: another picture here is also named {path.stem}; rename one of them")
-        pictures[path.stem] = read_picture(path)
-    return pictures
+        by_stem[path.stem] = path
+    return by_stem
 
 
 def shape_at(pixels: tuple[int, ...], tier: int, unit: int) -> tuple[int, int]:

@@ -30,6 +30,21 @@ def test_every_mode_becomes_rgb(tmp_path, photograph, mode):
     assert picture.pixels.dtype == np.uint8
 
 
+def test_what_is_transparent_is_white(tmp_path):
+    seen = Image.new("RGBA", (4, 4), (200, 0, 0, 255))
+    seen.putpixel((0, 0), (0, 90, 0, 0))
+    seen.putpixel((1, 0), (0, 0, 0, 51))
+    seen.save(tmp_path / "x.png")
+    pixels = read_picture(tmp_path / "x.png").pixels
+    assert pixels[0, :3].tolist() == [[255, 255, 255], [204, 204, 204], [200, 0, 0]]
+    palette = seen.convert("RGB").quantize(2)
+    palette.save(tmp_path / "p.png", transparency=palette.getpixel((3, 3)))
+    assert read_picture(tmp_path / "p.png").pixels[3, 3].tolist() == [255, 255, 255]
+    grey = Image.new("LA", (4, 4), (10, 0))
+    grey.save(tmp_path / "g.png")
+    assert (read_picture(tmp_path / "g.png").pixels == 255).all()
+
+
 def test_exif_orientation_is_applied(tmp_path, photograph):
     turned = Image.fromarray(photograph)
     exif = turned.getexif()
