@@ -5,7 +5,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.endpoints.pairs import AT_FLOOR, BELOW_ONE, ENOUGH, NO_FLOOR, REFUTED, SEPARATED, Figure, Floor, Pair
+from analysis.endpoints.pairs import (
+    AT_FLOOR,
+    BELOW_ONE,
+    ENOUGH,
+    NO_FLOOR,
+    REFUTED,
+    SEPARATED,
+    TWINS,
+    Figure,
+    Floor,
+    Pair,
+)
 
 WIDTH = 80
 DETECTOR = (
@@ -69,7 +80,7 @@ def number(value: float | None) -> str:
 
 def floor(figure: Figure) -> str:
     """``0.413 > 0.371 (3)``: middle of the twins' cosines, the least expected of one more, and how many they are."""
-    match figure.floor:
+    match None if figure.verdict == TWINS else figure.floor:
         case None:
             return "1 (certified)" if figure.verdict == SEPARATED else "-"
         case Floor(twins, cosine, None):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from analysis.errors import Refused, UsageError
 from analysis.provenance import Provenance, differences
-from analysis.run_folder import RUN, RunFolder, open_run
+from analysis.run_folder import RUN, RunFolder, checkpoint_steps, open_run
 
 BESIDES = ("arm", "checkpoint_every", "format")
 """Settings that do not make another command: what is compared, and how often it was written down."""
@@ -58,10 +59,19 @@ def sources(paths: Sequence[Path]) -> list[Source]:
 
 
 def runs_within(path: Path) -> list[Path]:
-    """``path`` itself, or the runs at any depth below it, by name."""
+    """``path`` itself, or the runs at any depth below it, in reading order."""
     if not path.is_dir() or (path / RUN).is_file():
         return [path]
-    return sorted(file.parent for file in path.rglob(RUN) if ".partial" not in str(file)) or [path]
+    found = [file.parent for file in path.rglob(RUN)]
+    for run in sorted(place for place in found if not checkpoint_steps(place)):
+        print(f"warning: {run}: no finished checkpoint yet; left out", file=sys.stderr)
+    runs = [open_run(place) for place in found if checkpoint_steps(place)]
+    return [run.path for run in sorted(runs, key=reading_order)] or [path]
+
+
+def reading_order(run: RunFolder) -> tuple[str, bool, int, str]:
+    """Native runs first, then by how many steps were treated; the runs of each subfolder together."""
+    return str(run.path.parent), run.treatment != "native", sum(run.treated), run.path.name
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:

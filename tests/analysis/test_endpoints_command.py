@@ -118,6 +118,14 @@ def test_a_folder_of_runs_is_compared_with_its_native_one(racing: Path, capsys: 
     assert last["growth"][0]["cosine"] == pytest.approx(1.0)
 
 
+def test_an_unfinished_run_of_a_folder_is_left_out_with_a_warning(racing: Path, capsys: pytest.CaptureFixture[str]):
+    shutil.rmtree(racing / "s05" / "checkpoints")
+    code, out, err = run(capsys, racing)
+    assert code == 0
+    assert "s05" not in out
+    assert "s05: no finished checkpoint yet; left out" in err
+
+
 def test_the_text_has_a_floor_column_and_says_what_an_end_point_is(racing: Path, capsys: pytest.CaptureFixture[str]):
     code, out, _ = run(capsys, racing, "--blocks")
     assert code == 0
