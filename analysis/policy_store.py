@@ -84,7 +84,7 @@ def building(path: Path, fold_of_image: np.ndarray, *, corpus: bool) -> Iterator
     import xarray as xr
     import zarr
 
-    folder = path.with_name(f".{path.name}.policy")
+    folder = _folder(path)
     store = xr.open_zarr(path, consolidated=False, chunks=None)
     folds = np.arange(fold_of_image.max() + 1)
     labels = {name: store[name].values for name in ("metric", "block", "sigma", "arm", "draw")} | {"fold": folds}
@@ -104,6 +104,13 @@ def building(path: Path, fold_of_image: np.ndarray, *, corpus: bool) -> Iterator
         shutil.rmtree(folder)
 
 
+def remove_leftover(path: Path) -> None:
+    """What a builder left beside the store that was killed when all had come into it."""
+    import shutil
+
+    shutil.rmtree(_folder(path), ignore_errors=True)
+
+
 def add(path: Path, dataset: "xr.Dataset") -> None:
     """The arrays as ``dataset`` has them; nothing where it has none."""
     if "gram_policy" not in dataset:
@@ -111,6 +118,10 @@ def add(path: Path, dataset: "xr.Dataset") -> None:
     with building(path, dataset["fold_of_image"].values, corpus="gram_policy_corpus" in dataset) as build:
         for name, metric, block in build.missing():
             build.write(name, metric, block, dataset[name].values[metric, block])
+
+
+def _folder(path: Path) -> Path:
+    return path.absolute().with_name(f".{path.absolute().name}.policy")
 
 
 def _make(group: "zarr.Group", labels: dict[str, np.ndarray], fold_of_image: np.ndarray, corpus: bool) -> None:

@@ -3,6 +3,7 @@
 Gradients arrive image by image, all arms of an image before the next. Kept are the image means,
 [arms, images, coordinates], and, for Eq. 5b, every draw, [arms, images, draws, coordinates]; both in
 float64, in memory or in scratch files (``Room`` says which). Everything else is gone with its image.
+For policies also the means over images of each draw, [arms, draws, coordinates].
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +30,12 @@ class Axes:
 class Cell:
     """The Grams of one (metric, sigma) cell, block by block."""
 
-    def __init__(self, axes: Axes, allocate: Allocate, *, cross: bool) -> None:
+    def __init__(self, axes: Axes, allocate: Allocate, *, cross: bool, draw_means: bool = False) -> None:
         self.axes = axes
         a, n, d = axes.arms, axes.images, axes.draws
         self._means = {block: allocate((a, n, k)) for block, k in axes.coordinates.items()}
         self._draws = {block: allocate((a, n, d, k)) for block, k in axes.coordinates.items()} if cross else None
+        self._draw_sums = {block: allocate((a, d, k)) for block, k in axes.coordinates.items() if draw_means}
         self.gram_draw = np.zeros((len(axes.coordinates), n, a, d, a, d))
 
     def add(self, images: Sequence[int], block: str, gradients: Float[Array, "arms images draws coordinates"]) -> None:
@@ -42,6 +44,8 @@ class Cell:
         self._means[block][:, images] = gradients.mean(axis=2)
         if self._draws is not None:
             self._draws[block][:, images] = gradients
+        if self._draw_sums:
+            self._draw_sums[block] += gradients.sum(axis=1)
         for i, image in enumerate(images):
             self.gram_draw[at, image] = draw_gram(gradients[:, i])
 
@@ -55,6 +59,14 @@ class Cell:
             pairs = zip(self._draws.values(), self._means.values(), strict=True)
             found["gram_cross"] = np.stack([cross_gram(draws, mean) for draws, mean in pairs])
         return found
+
+    def image_means(self, block: str) -> Float[Array, "arms images k"]:
+        """Of each arm and image, over its draws."""
+        return self._means[block]
+
+    def draw_means(self, block: str) -> Float[Array, "arms draws k"]:
+        """Of each arm and draw, over all images."""
+        return self._draw_sums[block] / self.axes.images
 
 
 def image_gram(means: Float[Array, "arms images k"]) -> Float[Array, "arms images arms images"]:

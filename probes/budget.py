@@ -5,6 +5,7 @@ from time import perf_counter
 
 import numpy as np
 
+from probes import folds
 from probes.room import GIB, Room
 from probes.sweep import Sweep, cell
 
@@ -23,6 +24,7 @@ class Budget:
     seconds_of_group: float
     gradients_of_group: int
     cross: bool
+    folds: int = 0  # on disk until the last cell is done
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
@@ -35,6 +37,7 @@ class Budget:
                 f"processes  {self.jobs}",
                 f"memory     {self.memory / GIB:.2f} GiB for gradients, beside a model in each process",
                 f"scratch    {self.scratch / GIB:.2f} GiB on disk while it runs",
+                *([f"folds      {self.folds / GIB:.3f} GiB on disk until the last cell is done"] if self.folds else []),
                 f"disk       {self.disk / GIB:.3f} GiB for the store, at most",
                 f"time       {minutes} min {seconds} s at {rate:.1f} gradients/s a process ({timed} timed)",
                 f"corpus     {'gram_cross is kept' if self.cross else 'gram_cross does not fit and is left out'}",
@@ -67,11 +70,23 @@ def timed(sweep: Sweep, tokens: np.ndarray, room: Room, jobs: int) -> Budget:
         seconds_of_group=taken,
         gradients_of_group=each,
         cross=room.cross,
+        folds=folds_bytes(sweep),
     )
+
+
+def folds_bytes(sweep: Sweep) -> int:
+    """Bytes of the fold means of all cells."""
+    if sweep.folds is None:
+        return 0
+    coordinates = sum(p.size for p in sweep.point.parameters.values()) * len(sweep.metrics)
+    return folds.disk(sweep.folds, cells=len(sweep.sigmas), arms=len(sweep.arms), coordinates=coordinates)
 
 
 def store_bytes(sweep: Sweep, *, cross: bool) -> int:
     """Bytes of the store's arrays, uncompressed."""
     a, n, d = len(sweep.arms), len(sweep.images), sweep.draws
     of_block = (a * n) ** 2 + n * (a * d) ** 2 + (n * a * d * a if cross else 0)
-    return 8 * len(sweep.sigmas) * (len(sweep.metrics) * len(sweep.blocks) * of_block + a * n * d + a + 2)
+    k = a * len(sweep.sigmas)
+    units = [] if sweep.folds is None else [sweep.folds.units - sweep.folds.draws, sweep.folds.draws]
+    across = 8 * len(sweep.metrics) * len(sweep.blocks) * sum((k * unit) ** 2 for unit in units)
+    return across + 8 * len(sweep.sigmas) * (len(sweep.metrics) * len(sweep.blocks) * of_block + a * n * d + a + 2)

@@ -46,6 +46,10 @@ def grad(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU, in one process; default: 1.")] = None,
     memory: Annotated[float, typer.Option(min=0, help="GiB for a cell's gradients; scratch files beyond.")] = 4.0,
+    policy: Annotated[
+        bool,
+        typer.Option("--policy", help="Also inner products across sigma, for analysis policy: takes disk, 8 images."),
+    ] = False,
     out: Annotated[Path, typer.Option(help="The store; an unfinished one is resumed.")] = Path("probe.zarr"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from one timed group.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
@@ -71,6 +75,7 @@ def grad(
         threads=threads,
         memory=memory,
         weights=weights,
+        policy=policy,
     )
     probe(settings, out, dry_run=dry_run, json=json)
 

@@ -6,6 +6,7 @@ repeats -> sweep -> say what was written.
 
 import json as json_text
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -16,10 +17,12 @@ import numpy as np
 
 from analysis.disk import naming_the_disk
 from analysis.errors import UsageError
+from analysis.policy.material import FEWEST_UNITS
 from analysis.provenance import Provenance, this_code
 from probes import grid as grids
 from probes import sweep as sweeps
 from probes.budget import Budget, timed
+from probes.folds import Folds, disk, finish, folds_of, write
 from probes.gradients import engine
 from probes.jobs import in_processes, jobs_for
 from probes.measure import StepGradients
@@ -57,6 +60,7 @@ class Settings:
     threads: int | None  # of one process; None: 1
     memory: float  # GiB, of all processes together
     weights: str = "fp32"  # of the base model; bf16 halves its memory
+    policy: bool = False  # keep means over folds, for inner products across sigma
 
 
 def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
@@ -85,8 +89,12 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
                 if jobs == 1:
                     sweeps.run(out, sweep, room, missing, progress)
                 else:
-                    write = partial(sweeps.store.write_cell, out)
-                    in_processes(computing, (settings, room), missing, min(jobs, len(missing)), write, progress)
+                    write_cell = partial(sweeps.store.write_cell, out)
+                    in_processes(
+                        computing, (settings, room, out), missing, min(jobs, len(missing)), write_cell, progress
+                    )
+        if sweep.folds is not None:
+            finish(out, sweep.folds, list(sweep.metrics), sweep.blocks, len(sweep.sigmas))
     finished = {"store": str(out), "cells": len(sigmas.sigmas), "computed": len(missing), "cross": room.cross}
     print(
         json_text.dumps(finished)
@@ -101,12 +109,12 @@ def begin(settings: Settings) -> None:
     determinism.strict()
 
 
-def computing(given: tuple[Settings, Room]) -> Callable[[int, Callable[[int], None]], dict[str, np.ndarray]]:
+def computing(given: tuple[Settings, Room, Path]) -> Callable[[int, Callable[[int], None]], dict[str, np.ndarray]]:
     """In a new process: what computes a cell of this sweep."""
-    settings, room = given
+    settings, room, out = given
     begin(settings)
     sweep, _, _ = prepare(settings, grids.parse(settings.sigma_grid).sigmas, resolve_arms(settings.arms))
-    return lambda index, progress: sweeps.cell(sweep, room, sweep.sigmas[index], progress)
+    return lambda index, progress: sweeps.cell(sweep, room, sweep.sigmas[index], progress, partial(write, out, index))
 
 
 def resolve_arms(texts: tuple[str, ...]) -> tuple[Arm, ...]:
@@ -157,6 +165,7 @@ def prepare(
         block_of=lambda name: block_of(loaded.family, name),
         blocks=tuple(block for block in [*blocks(loaded.family, loaded.transformer), "other"] if block in names),
         group=max(1, settings.chunk // settings.draws),
+        folds=folds_of(settings.images, settings.draws) if settings.policy else None,
     )
     for arm in arms:  # a tier the patch does not divide, a sigma shifted out of range: found before the first cell
         for sigma in sigmas:
@@ -188,10 +197,26 @@ def make_room(settings: Settings, sweep: sweeps.Sweep, out: Path, jobs: int) -> 
         coordinates=coordinates,
         memory=int(settings.memory * GIB / jobs),
         folder=out.parent,
+        kept=sweep.folds.units if sweep.folds else 0,
     )
+    if sweep.folds is not None:
+        check_folds(sweep, sweep.folds, coordinates, out.parent)
     if not room.cross:
         say("warning: every draw's gradient does not fit; gram_cross is left out, and with it --population corpus")
     return room
+
+
+def check_folds(sweep: sweeps.Sweep, folds: Folds, coordinates: int, folder: Path) -> None:
+    """UsageError where the disk has no room for the means over folds; says where those of draws are left out."""
+    takes = disk(folds, cells=len(sweep.sigmas), arms=len(sweep.arms), coordinates=coordinates)
+    free = shutil.disk_usage(folder).free
+    if takes > free:
+        raise UsageError(
+            f"--policy keeps {takes / GIB:.1f} GiB of means until the last cell is done, and {free / GIB:.1f} GiB are "
+            f"free at {folder}; give fewer sigma or arms, a lower rank, or more disk"
+        )
+    if not folds.draws:
+        say(f"--policy: {sweep.draws} draws make no folds (that takes {FEWEST_UNITS}); no policies for the corpus")
 
 
 def check_repeats(sweep: sweeps.Sweep, arms: tuple[Arm, ...], attention: str) -> None:
@@ -218,6 +243,8 @@ def resolved(settings: Settings, sweep: sweeps.Sweep) -> dict[str, object]:
         "adapter",
     ):  # by value or by hash elsewhere
         del said[name]
+    if not settings.policy:
+        del said["policy"]  # older stores do not say so
     return {
         **said,
         "sigmas": list(sweep.sigmas),

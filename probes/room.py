@@ -21,7 +21,7 @@ GIB = 2**30
 class Room:
     """What a cell of this size takes, and where it goes. All in bytes."""
 
-    means: int  # image means: [arms, images, coordinates]
+    means: int  # image means: [arms, images, coordinates], and what is kept for policies
     draws: int  # every draw: [arms, images, draws, coordinates], for Eq. 5b
     working: int  # one group of images in hand, with the engine's float32 gradients
     in_memory: bool
@@ -37,13 +37,16 @@ class Room:
             return np.memmap(file, dtype=np.float64, mode="r+", shape=shape)
 
 
-def plan_room(*, arms: int, images: int, draws: int, group: int, coordinates: int, memory: int, folder: Path) -> Room:
+def plan_room(
+    *, arms: int, images: int, draws: int, group: int, coordinates: int, memory: int, folder: Path, kept: int = 0
+) -> Room:
     """Decide where a cell goes. coordinates: per sample, over all blocks and metrics; memory: bound in bytes.
 
+    kept: means over folds of each arm and coordinate, for policies.
     Raises UsageError when not even the image means fit.
     """
-    means = arms * images * coordinates * FLOAT64
-    every = means * draws
+    every = arms * images * draws * coordinates * FLOAT64
+    means = arms * (images + 2 * kept) * coordinates * FLOAT64
     working = arms * group * draws * coordinates * (FLOAT64 + FLOAT64 // 2)
     if means + every + working <= memory:
         return Room(means, every, working, in_memory=True, cross=True, folder=folder)

@@ -7,6 +7,7 @@ the same bytes (but for ``seconds``).
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,8 +16,11 @@ import numpy as np
 
 from analysis import schema, store
 from analysis.errors import UsageError
+from analysis.policy.folds import fold_means
 from analysis.provenance import Provenance, differences
+from probes import folds
 from probes.accumulate import Axes, Cell
+from probes.folds import Folds, Keep
 from probes.gradients import Gradients
 from probes.metrics import Metric, Point
 from probes.room import Room
@@ -56,6 +60,7 @@ class Sweep:
     block_of: Callable[[str], str]
     blocks: tuple[str, ...]
     group: int
+    folds: Folds | None = None  # whose means are kept, for policies
 
     def samples(self, images: Sequence[str]) -> list[Sample]:
         """The samples of ``images``, draw after draw."""
@@ -80,7 +85,10 @@ def open_or_create(path: Path, sweep: Sweep, room: Room, provenance: Provenance,
         found = differences(provenance, store.provenance(path))
         if found:
             raise UsageError(f"{path} was made otherwise: {found[0]}; use the same settings, or another --out")
-    return store.missing(path)
+    if sweep.folds is None:
+        return store.missing(path)
+    folds.begin(path)
+    return sorted({*store.missing(path), *folds.lacking(path, len(sweep.sigmas))})
 
 
 def empty(sweep: Sweep, *, cross: bool) -> "xr.Dataset":
@@ -94,11 +102,17 @@ def empty(sweep: Sweep, *, cross: bool) -> "xr.Dataset":
 def run(path: Path, sweep: Sweep, room: Room, missing: Sequence[int], progress: Callable[[int], None]) -> None:
     """Compute and write the cells ``missing``. ``progress`` is told of gradients as they are done."""
     for index in missing:
-        store.write_cell(path, index, cell(sweep, room, sweep.sigmas[index], progress))
+        keep = partial(folds.write, path, index)
+        store.write_cell(path, index, cell(sweep, room, sweep.sigmas[index], progress, keep))
 
 
-def cell(sweep: Sweep, room: Room, sigma: float, progress: Callable[[int], None]) -> dict[str, Array]:
-    """Every array of one sigma, without the sigma axis. Raises UsageError for gradients that are not finite."""
+def cell(
+    sweep: Sweep, room: Room, sigma: float, progress: Callable[[int], None], keep: Keep | None = None
+) -> dict[str, Array]:
+    """Every array of one sigma, without the sigma axis. Raises UsageError for gradients that are not finite.
+
+    keep: is given the means over folds, where the sweep has any.
+    """
     arms, images, draws = len(sweep.arms), len(sweep.images), sweep.draws
     cells: dict[str, Cell] = {}
     loss = np.zeros((arms, images, draws))
@@ -111,13 +125,29 @@ def cell(sweep: Sweep, room: Room, sigma: float, progress: Callable[[int], None]
             by_arm = [by_block(sweep, metric, gradients) for _, gradients in measured]
             if name not in cells:
                 sizes = {block: by_arm[0][block].shape[1] for block in sweep.blocks}
-                cells[name] = Cell(Axes(arms, images, draws, sizes), room.allocate, cross=room.cross)
+                axes = Axes(arms, images, draws, sizes)
+                draw_means = sweep.folds is not None and sweep.folds.draws > 0
+                cells[name] = Cell(axes, room.allocate, cross=room.cross, draw_means=draw_means)
             for block in sweep.blocks:
                 stacked = np.stack([coordinates[block] for coordinates in by_arm])
                 cells[name].add(group, block, stacked.reshape(arms, len(group), draws, -1))
+    if keep is not None and sweep.folds is not None:
+        keep(means_of_folds(cells, sweep.folds))
     found = [cells[name].arrays() for name in sweep.metrics]
     grams = {key: np.stack([arrays[key] for arrays in found]) for key in found[0]}
     return {**grams, "loss": loss, "seconds": seconds, "images_used": np.array(images)}
+
+
+def means_of_folds(cells: Mapping[str, Cell], kept: Folds) -> dict[str, Array]:
+    """float32 means [arms, folds, coordinates] of each metric and block, over the folds of images and of draws."""
+    found = {}
+    for metric, measured in cells.items():
+        for block in measured.axes.coordinates:
+            means = fold_means(measured.image_means(block), kept.of_image)
+            found[folds.tensor_name(metric, block, "images")] = means.astype(np.float32)
+            if kept.draws:
+                found[folds.tensor_name(metric, block, "draws")] = measured.draw_means(block).astype(np.float32)
+    return found
 
 
 def measure_arms(
