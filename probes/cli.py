@@ -36,6 +36,13 @@ def grad(
     weights: Annotated[
         str, typer.Option(help="fp32 or bf16: of the base model, in memory and computed with.")
     ] = "fp32",
+    activation_checkpointing: Annotated[
+        bool,
+        typer.Option(
+            "--activation-checkpointing", help="Compute activations again in the backward pass: engine loop only."
+        ),
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda; auto: cuda where there is one.")] = "auto",
     latents: Annotated[Path | None, typer.Option(help="Folder of pictures; default: the model's own corpus.")] = None,
     adapter: Annotated[Path | None, typer.Option(help="LoRA to probe at; default: the model's warmed one.")] = None,
     rank: Annotated[int, typer.Option(min=1, help="Rank of a fresh LoRA, where there is none to read.")] = 16,
@@ -76,6 +83,8 @@ def grad(
         memory=memory,
         weights=weights,
         policy=policy,
+        activation_checkpointing=activation_checkpointing,
+        device=device,
     )
     probe(settings, out, dry_run=dry_run, json=json)
 

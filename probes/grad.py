@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,8 @@ from probes.budget import Budget, timed
 from probes.folds import Folds, disk, finish, folds_of, write
 from probes.gradients import engine
 from probes.jobs import in_processes, jobs_for
-from probes.measure import StepGradients
+from probes.measure import StepGradients, check_engine
+from probes.memory_of_sweep import memory_of
 from probes.metrics import Point, metric
 from probes.progress import counting
 from probes.room import GIB, Room, plan_room
@@ -33,7 +34,9 @@ from train import determinism, model
 from train.arms import NATIVE_ARM, Arm, parse
 from train.attention.backend import backend_named
 from train.environment import environment
+from train.execution import device_named
 from train.families import block_of, blocks, image_tokens
+from train.memory import Memory
 from train.plan import NATIVE
 from train.repeatable import check_repeatable
 from train.step import Source, clean_latent, step_input
@@ -61,10 +64,13 @@ class Settings:
     memory: float  # GiB, of all processes together
     weights: str = "fp32"  # of the base model; bf16 halves its memory
     policy: bool = False  # keep means over folds, for inner products across sigma
+    activation_checkpointing: bool = False
+    device: str = "cpu"
 
 
 def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     """Run the sweep that ``settings`` ask for into the store ``out``, or with ``dry_run`` say what it takes."""
+    settings = replace(settings, device=device_named(settings.device))
     sigmas = grids.parse(settings.sigma_grid)
     arms = resolve_arms(settings.arms)
     begin(settings)
@@ -73,11 +79,15 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
             say(f"warning: arm {arm.text} makes the native step at every sigma of the grid; nothing is learned of it")
     sweep, source, hashes = prepare(settings, sigmas.sigmas, arms)
     tokens = count_tokens(arms, sweep.images, source)
-    jobs = settings.jobs or (1 if settings.threads else jobs_for(len(sigmas.sigmas)))
+    one = settings.threads or settings.device != "cpu"
+    jobs = settings.jobs or (1 if one else jobs_for(len(sigmas.sigmas)))
     room = make_room(settings, sweep, out, jobs)
     say(f"{sigmas}\narms: {', '.join(arm.text for arm in arms)}")
     if dry_run:
-        report(timed(sweep, tokens, room, jobs), json)
+        assert isinstance(sweep.measure, StepGradients)
+        memory = memory_of(sweep, sweep.measure, arms, tokens, room)
+        say(str(memory))  # before anything is computed, which may be too much
+        report(timed(sweep, tokens, room, jobs), memory, json)
         return
     provenance = Provenance(shlex.join(sys.argv), resolved(settings, sweep), this_code(), hashes, environment())
     with sweeps.store.lock(out):
@@ -139,6 +149,7 @@ def prepare(
         raise UsageError(f"--memory {settings.memory}: takes GiB, 0 or more")
     metrics = {name: metric(name) for name in dict.fromkeys(settings.metrics)}
     run_engine = engine(settings.engine)
+    check_engine(run_engine, checkpointed=settings.activation_checkpointing)
     for name in (settings.attention, *(arm.plan(arm.hi).attention for arm in arms)):
         backend_named(name or settings.attention)
     loaded = model.load(settings.model, settings.weights)
@@ -150,12 +161,24 @@ def prepare(
     parameters, lora, adapter_hash = model.adapter_of(loaded, settings.adapter, rank=settings.rank, seed=settings.seed)
     if adapter_hash == "fresh":
         say("warning: a fresh adapter has up = 0, so the gradient of down is zero; probe a warmed one (--adapter)")
+    loaded.transformer.to(settings.device)
+    if settings.activation_checkpointing:
+        loaded.transformer.enable_gradient_checkpointing()  # pyright: ignore[reportCallIssue]
     detached = {name: p.detach() for name, p in parameters.items()}
     source = Source(latents, loaded.family, settings.seed, loaded.dtype)
-    in_float64 = {name: p.double().numpy() for name, p in detached.items()}
+    in_float64 = {name: p.cpu().double().numpy() for name, p in detached.items()}
     names = {block_of(loaded.family, name) for name in detached}
     sweep = sweeps.Sweep(
-        measure=StepGradients(loaded.transformer, detached, source, run_engine, settings.chunk, settings.attention),
+        measure=StepGradients(
+            loaded.transformer,
+            detached,
+            source,
+            run_engine,
+            settings.chunk,
+            settings.attention,
+            settings.device,
+            settings.activation_checkpointing,
+        ),
         arms=arms,
         sigmas=sigmas,
         images=latents.names[: settings.images],
@@ -255,9 +278,10 @@ def resolved(settings: Settings, sweep: sweeps.Sweep) -> dict[str, object]:
     }
 
 
-def report(budget: Budget, json: bool) -> None:
+def report(budget: Budget, memory: Memory, json: bool) -> None:
     """Print what the sweep would take."""
-    print(json_text.dumps(asdict(budget)) if json else str(budget))
+    both = {**asdict(budget), "memory_of_process": {**asdict(memory), "total": memory.total}}
+    print(json_text.dumps(both) if json else str(budget))
 
 
 def say(text: str) -> None:

@@ -22,7 +22,11 @@ from train.step import Source, step_input, step_loss
 
 @dataclass(frozen=True)
 class StepGradients:
-    """Measures arms of one model. chunk: samples the engine takes at once; attention: the run's backend."""
+    """Measures arms of one model. chunk: samples the engine takes at once; attention: the run's backend.
+
+    device: where transformer and parameters are; losses and gradients come back on the CPU.
+    checkpointed: the transformer computes activations again in the backward pass.
+    """
 
     transformer: nn.Module
     parameters: dict[str, Tensor]
@@ -30,8 +34,13 @@ class StepGradients:
     engine: Engine
     chunk: int
     attention: str
+    device: str = "cpu"
+    checkpointed: bool = False
 
     def __post_init__(self) -> None:
+        check_engine(self.engine, checkpointed=self.checkpointed)
+        if self.checkpointed:
+            check_parameters(self.transformer, self.parameters)
         family = self.source.family
         if family.loop_only and self.engine is func:
             raise UsageError(f"engine func: not for {family.name}, because {family.loop_only}; take --engine loop")
@@ -60,17 +69,38 @@ class StepGradients:
         )
 
     def _differentiate(self, plan: Plan, steps: StepInput) -> Gradients:
-        with executed_as(plan, self._run(plan)), self.source.family.stretched(self.transformer, steps.rope):
-            return self.engine(Problem(self.objective, self.parameters), steps)
+        with executed_as(plan, self.execution(plan)), self.source.family.stretched(self.transformer, steps.rope):
+            found = self.engine(Problem(self.objective, self.parameters), steps.to(self.device))
+        return Gradients(found.loss.cpu(), {name: gradient.cpu() for name, gradient in found.by_name.items()})
 
     def _overflowing(self, plan: Plan, step: StepInput) -> str:
         """Where the forward pass of one step leaves the finite numbers."""
-        with executed_as(plan, self._run(plan)), self.source.family.stretched(self.transformer, step.rope):
-            return in_forward(self.source.family, self.transformer, lambda: self.objective(self.parameters, step))
+        with executed_as(plan, self.execution(plan)), self.source.family.stretched(self.transformer, step.rope):
+            return in_forward(
+                self.source.family, self.transformer, lambda: self.objective(self.parameters, step.to(self.device))
+            )
 
-    def _run(self, plan: Plan) -> Execution:
-        return Execution(self.attention, deterministic=(plan.attention or self.attention) != RACING)
+    def execution(self, plan: Plan) -> Execution:
+        """How a step of ``plan`` is executed."""
+        deterministic = (plan.attention or self.attention) != RACING
+        return Execution(self.attention, deterministic=deterministic, device=self.device)
 
     def objective(self, parameters: Mapping[str, Tensor], step: StepInput) -> Tensor:
         """Eq. 3 for a batch of steps: loss per sample [B]."""
         return step_loss(partial(functional, self.transformer, parameters), self.source.family, step)
+
+
+def check_engine(engine: Engine, *, checkpointed: bool) -> None:
+    """UsageError where activations are to be computed again by an engine that cannot."""
+    if checkpointed and engine is func:
+        raise UsageError(
+            "--activation-checkpointing with engine func: torch.func cannot compute activations again; "
+            "take --engine loop"
+        )
+
+
+def check_parameters(transformer: nn.Module, parameters: Mapping[str, Tensor]) -> None:
+    """ValueError where activations would be computed again at another point than they were computed at."""
+    own = dict(transformer.named_parameters())
+    if any(own[name].data_ptr() != value.data_ptr() for name, value in parameters.items()):
+        raise ValueError("activations are computed again with the transformer's own parameters; measure at those")

@@ -8,11 +8,23 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from analysis.errors import UsageError
 from train.attention import AttentionCalls, routed
 from train.plan import Plan
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 RACING = "racing"
+
+
+def device_named(name: str) -> str:
+    """``cpu`` or ``cuda``; auto: cuda where there is one. UsageError where there is none."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {name}: takes auto, cpu or cuda")
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch finds none on this machine; take cpu")
+    return name
 
 
 @dataclass(frozen=True)
@@ -23,6 +35,10 @@ class Execution:
     deterministic: bool = True
     dtype: str | None = None  # autocast
     device: str = "cpu"
+
+    def tiled(self, plan: Plan) -> bool:
+        """Whether a step of ``plan`` takes torch's attention of cuda, which never holds all scores."""
+        return self.device == "cuda" and (plan.attention or self.attention) == "sdpa"
 
 
 @contextmanager

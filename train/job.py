@@ -17,7 +17,7 @@ from train.adapter import Lora, attach, attach_file, targeted
 from train.arms import Arm, parse
 from train.attention.backend import backend_named
 from train.data_order import DataOrder
-from train.execution import Execution
+from train.execution import Execution, device_named
 from train.families import Family, grid
 from train.latents import Latents
 from train.plan import NATIVE, Plan
@@ -112,15 +112,12 @@ def execution_of(settings: Settings, arm: Arm) -> Execution:
     """The run's own way to execute a step; refuses attention that cannot keep the promise of ``deterministic``."""
     for name in filter(None, (settings.attention, arm.plan(arm.hi).attention)):
         if settings.deterministic and not backend_named(name).can_be_deterministic:
-            raise Refused(f"--deterministic with attention {name}: it cannot be; take sdpa, flash or math, or leave the flag")
+            raise Refused(
+                f"--deterministic with attention {name}: it cannot be; take sdpa, flash or math, or leave the flag"
+            )
         backend_named(name)
-    device = settings.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    elif device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch finds none on this machine; take cpu")
     dtype = None if settings.precision == "fp32" else settings.precision
-    return Execution(settings.attention, settings.deterministic, dtype, device)
+    return Execution(settings.attention, settings.deterministic, dtype, device_named(settings.device))
 
 
 def adapter_of(loaded: model.Model, settings: Settings) -> tuple[dict[str, nn.Parameter], Lora, str]:

@@ -24,6 +24,7 @@ from train.environment import environment
 from train.fresh import agree
 from train.job import Job, begin, prepare
 from train.latents import Latents
+from train.memory_of_run import memory_of
 from train.plan import NATIVE
 from train.settings import Settings, toml
 from train.training_step import advance
@@ -138,6 +139,7 @@ def describe(settings: Settings) -> None:
     job = prepared(settings)
     print(toml(job.settings))
     say(described(job))
+    say(str(memory_of(job)))
 
 
 def certificate(settings: Settings, out: Path, *, fresh: bool) -> int:
