@@ -3,13 +3,14 @@
     demote:56                      every step on the 56-pixel tier
     demote:7/8+shift:snr@0.5       only where 0.5 < sigma <= 1, with sigma matched in signal to noise
     demote:48@0.3:0.6/early:0.5    in that window, in the first half of the eligible training steps
+    demote:48@0.8,demote:56@0.5    two routes: a step takes the first whose window holds it
 
-``term+term...@lo[:hi]/placement``: the window and the placement bind the whole arm; a placement has a
-meaning in training only. Terms are in ``train.treatments``; ``train arms`` lists them.
+``term+term...@lo[:hi]/placement``, several of them joined by commas: window and placement bind one route; a placement
+has a meaning in training only. Terms are in ``train.treatments``; ``train arms`` lists them.
 """
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 from analysis import sigma_range
 from analysis.errors import UsageError
@@ -28,20 +29,46 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One parsed arm; ``text`` is its name in every dataset."""
+class Route:
+    """Treatments where lo < sigma <= hi; ``text`` as written."""
 
     text: str
-    treatments: tuple[Treatment, ...] = ()
+    treatments: tuple[Treatment, ...]
     lo: float = 0.0
     hi: float = 1.0
     placement: Placement | None = None
 
-    def plan(self, sigma: float) -> Plan:
-        """What this arm does at ``sigma``: the native step outside its window lo < sigma <= hi."""
-        if not self.lo < sigma <= self.hi:
-            return NATIVE
+    @cached_property
+    def active(self) -> Plan:
+        """What is done inside the window."""
         return reduce(lambda plan, t: t.change(plan), self.treatments, NATIVE)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One parsed arm; ``text`` is its name in every dataset. Without routes it is native."""
+
+    text: str
+    routes: tuple[Route, ...] = ()
+
+    def plan(self, sigma: float) -> Plan:
+        """What this arm does at ``sigma``, by the first route that holds it; outside all windows the native step."""
+        return next((route.active for route in self.routes if route.lo < sigma <= route.hi), NATIVE)
+
+    @property
+    def lo(self) -> float:
+        """No window begins below it."""
+        return min((route.lo for route in self.routes), default=0.0)
+
+    @property
+    def hi(self) -> float:
+        """The end of the highest window: in a window itself, so what is done there is ``plan(hi)``."""
+        return max((route.hi for route in self.routes), default=1.0)
+
+    @property
+    def placement(self) -> Placement | None:
+        """That of the first route which has one."""
+        return next((route.placement for route in self.routes if route.placement is not None), None)
 
 
 NATIVE_ARM = Arm("native")
@@ -49,7 +76,11 @@ NATIVE_ARM = Arm("native")
 
 def parse(text: str) -> Arm:
     """The arm that ``text`` describes; a UsageError names the term, what it got and what it takes."""
-    body, slash, placing = text.strip().partition("/")
+    return Arm(text.strip(), tuple(_route(text, part.strip()) for part in text.split(",")))
+
+
+def _route(text: str, part: str) -> Route:
+    body, slash, placing = part.partition("/")
     # A tier may be a fraction (demote:7/8), so a slash only starts a placement when a word follows.
     while slash and not placing[:1].isalpha():
         more, slash, rest = placing.partition("/")
@@ -58,11 +89,10 @@ def parse(text: str) -> Arm:
     if not terms:
         raise UsageError(f"arm '{text}': no term; write native, or terms such as demote:56 joined by +")
     lo, hi = sigma_range.parse(window, f"arm '{text}': window") if at else (0.0, 1.0)
-    arm = Arm(
-        text.strip(), tuple(map(treatment, terms.split("+"))), lo, hi, _placement(text, placing) if slash else None
-    )
-    arm.plan(arm.hi)  # two terms that exclude each other are found now
-    return arm
+    placement = _placement(text, placing) if slash else None
+    route = Route(part, tuple(map(treatment, terms.split("+"))), lo, hi, placement)
+    _ = route.active  # two terms that exclude each other are found now
+    return route
 
 
 def _placement(text: str, placing: str) -> Placement:

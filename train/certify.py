@@ -63,10 +63,10 @@ def certify(job: Job, done: int = 0) -> Certificate:
 
 
 def chosen(job: Job, done: int) -> list[int]:
-    """The next step and, if the arm treats any after it, the first of those."""
-    last = job.settings.steps - 1
-    treated = [step for step in range(min(done, last), last + 1) if job.schedule.treated[step]][:1]
-    return sorted({min(done, last), *treated})
+    """The next step and the first one after it that each route of the arm treats."""
+    first = min(done, job.settings.steps - 1)
+    by_route = job.schedule.by_route(len(job.arm.routes))[:, first:]
+    return sorted({first, *(first + int(treated.argmax()) for treated in by_route if treated.any())})
 
 
 def repeat(job: Job, step: int, kept: dict[str, Tensor], done: int, against: list[str]) -> int:

@@ -23,6 +23,10 @@ def train(
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("run"),
     config: Config = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="File that analysis policy wrote: --arm and --sigma-sampler.", show_default=False),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     dry_run: DryRun = False,
     *,
@@ -33,9 +37,9 @@ def train(
         refuse_unheard(context)
         return
     from train.run import describe, run
-    from train.settings import resolve
+    from train.settings import of_policy, resolve
 
-    settings = resolve(config, given)
+    settings = resolve(config, given if policy is None else of_policy(policy, given))
     if dry_run:
         describe(settings)
     else:

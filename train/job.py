@@ -69,8 +69,8 @@ class Job:
         return placement.schedule(self.arm, self.settings.steps, self.sigmas, seed=self.settings.seed)
 
     def plan(self, step: int) -> Plan:
-        """What is done in ``step``: the whole of it as the arm, or as the native step."""
-        return self.arm.plan(self.arm.hi) if self.schedule.treated[step] else NATIVE
+        """What is done in ``step``: the whole of it as a route of the arm, or as the native step."""
+        return self.arm.routes[self.schedule.route[step]].active if self.schedule.treated[step] else NATIVE
 
 
 def prepare(settings: Settings, latents: Latents | None = None) -> Job:
@@ -110,7 +110,7 @@ def prepare(settings: Settings, latents: Latents | None = None) -> Job:
 
 def execution_of(settings: Settings, arm: Arm) -> Execution:
     """The run's own way to execute a step; refuses attention that cannot keep the promise of ``deterministic``."""
-    for name in filter(None, (settings.attention, arm.plan(arm.hi).attention)):
+    for name in filter(None, (settings.attention, *(route.active.attention for route in arm.routes))):
         if settings.deterministic and not backend_named(name).can_be_deterministic:
             raise Refused(
                 f"--deterministic with attention {name}: it cannot be; take sdpa, flash or math, or leave the flag"
@@ -142,28 +142,29 @@ def compiled(transformer: nn.Module) -> Callable[..., Any]:
 
 def check_arm(job: Job) -> None:
     """Find what only shows with the data: a tier without latents or not divided by the patch, a sigma out of range."""
-    plan = job.arm.plan(job.arm.hi)
-    lower = plan.demote or plan.demote_latent or plan.repromote
     latents = job.source.latents
-    for name in job.order.names:
-        latents.shape(name, lower.of(latents.tier) if lower else latents.tier)
+    for plan in [route.active for route in job.arm.routes]:
+        lower = plan.demote or plan.demote_latent or plan.repromote
+        for name in job.order.names:
+            latents.shape(name, lower.of(latents.tier) if lower else latents.tier)
     if job.settings.format == "kohya":
         # Its errors come now, and not after the last step.
         kohya.converted(job.parameters, job.lora, job.family, job.transformer)
     for step, i, sigma in extremes(job):
-        rope = step_input(plan, job.order.of(step)[i], sigma, job.source).rope
+        rope = step_input(job.plan(step), job.order.of(step)[i], sigma, job.source).rope
         with job.family.stretched(job.transformer, rope):
             pass  # a model without rotary positions refuses here
 
 
 def extremes(job: Job) -> list[tuple[int, int, float]]:
-    """The treated samples of least and largest sigma, as (step, sample of the step, sigma); none if none is treated."""
-    treated = np.flatnonzero(job.schedule.treated)
-    if not treated.size:
-        return []
-    sigmas = job.sigmas(range(job.settings.steps))[treated]
-    places = [np.unravel_index(at, sigmas.shape) for at in (sigmas.argmin(), sigmas.argmax())]
-    return [(int(treated[row]), int(column), float(sigmas[row, column])) for row, column in places]
+    """The treated samples of least and largest sigma of each route, as (step, sample of the step, sigma)."""
+    found = []
+    for steps in map(np.flatnonzero, job.schedule.by_route(len(job.arm.routes))):
+        if steps.size:
+            sigmas = job.sigmas(range(job.settings.steps))[steps]
+            places = [np.unravel_index(at, sigmas.shape) for at in (sigmas.argmin(), sigmas.argmax())]
+            found += [(int(steps[row]), int(column), float(sigmas[row, column])) for row, column in places]
+    return found
 
 
 def begin(settings: Settings) -> None:

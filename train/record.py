@@ -97,6 +97,7 @@ def line_of(job: Job, step: int, outcome: Outcome, seconds: float) -> dict[str, 
         "sigma": outcome.sigmas.tolist(),
         "tier": lower.of(latents.tier) if lower else latents.tier,
         "treated": outcome.treated,
+        **route_of(job, step),
         "loss": float(outcome.losses.mean()),
         "losses": outcome.losses.tolist(),
         "gradient_norm": outcome.norm,
@@ -107,12 +108,39 @@ def line_of(job: Job, step: int, outcome: Outcome, seconds: float) -> dict[str, 
     }
 
 
+def route_of(job: Job, step: int) -> dict[str, Any]:
+    """Which route of an arm of several treats the step, as it is written; None for a native step."""
+    if len(job.arm.routes) < 2:
+        return {}
+    return {"route": job.arm.routes[job.schedule.route[step]].text if job.schedule.treated[step] else None}
+
+
+def routes(job: Job) -> dict[str, Any]:
+    """Window and dose of each route, where the arm has several."""
+    if len(job.arm.routes) < 2:
+        return {}
+    found = []
+    for place, (route, treated) in enumerate(
+        zip(job.arm.routes, job.schedule.by_route(len(job.arm.routes)), strict=True)
+    ):
+        found.append(
+            {
+                "route": route.text,
+                "window": [route.lo, route.hi],
+                "eligible_steps": int((job.schedule.route == place).sum()),
+                "treated_steps": int(treated.sum()),
+            }
+        )
+    return {"routes": found}
+
+
 def summary(job: Job, log: StepLog) -> dict[str, Any]:
     """Dose and cost of the whole run; steps are counted from 1. seconds: of all its steps, in all its processes."""
     first = job.schedule.first_treated
     return {
         "arm": job.arm.text,
         "window": [job.arm.lo, job.arm.hi],
+        **routes(job),
         "steps": job.settings.steps,
         "eligible_steps": int(job.schedule.eligible.sum()),
         "treated_steps": int(job.schedule.treated.sum()),

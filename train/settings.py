@@ -110,6 +110,20 @@ def resolve(file: Path | None, given: Mapping[str, Any]) -> Settings:
     return settings if settings.adapter is None else as_adapter(settings, named)
 
 
+def of_policy(file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` with the arm and the sampler that ``analysis policy --write`` put into ``file``.
+
+    UsageError for a file of anything else, and for another arm or sampler given beside it.
+    """
+    named = read(file, "--policy")
+    if not {"arm"} <= named.keys() <= {"arm", "sigma_sampler"}:
+        raise UsageError(f"--policy {file}: takes arm and sigma_sampler and nothing else; other settings by --config")
+    for name, value in named.items():
+        if given.get(name, None) not in (None, value):
+            raise UsageError(f"{shown(name)} {given[name]}: {file} says {value}; give one of them")
+    return {**given, **named}
+
+
 def as_adapter(settings: Settings, named: Mapping[str, Any]) -> Settings:
     """``settings`` with rank and alpha of the adapter file. UsageError where others are ``named`` beside it."""
     from train import adapter
@@ -122,10 +136,10 @@ def as_adapter(settings: Settings, named: Mapping[str, Any]) -> Settings:
     return replace(settings, **of_file)
 
 
-def read(file: Path) -> dict[str, Any]:
+def read(file: Path, option: str = "--config") -> dict[str, Any]:
     """The settings a TOML file names, with their types checked."""
     if file.is_dir():
-        raise UsageError(f"--config {file}: a folder; give a TOML file")
+        raise UsageError(f"{option} {file}: a folder; give a TOML file")
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -136,7 +150,7 @@ def read(file: Path) -> dict[str, Any]:
     return {(name := known(file, key)): typed(file, name, value) for key, value in table.items()}
 
 
-NOT_IN_A_FILE = ("out", "config", "resume", "dry_run", "fresh")
+NOT_IN_A_FILE = ("out", "config", "policy", "resume", "dry_run", "fresh")
 
 
 def known(file: Path, key: str) -> str:
