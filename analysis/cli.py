@@ -175,6 +175,27 @@ def endpoints(
     raise typer.Exit(print_endpoints(asked, json_object=json, png=png))
 
 
+@app.command()
+def calibrate(
+    store: Store,
+    repeats: Annotated[int, typer.Option(min=100, help="Of every planted world; a quarter of them for power.")] = 1000,
+    margin: Annotated[float, typer.Option(help="Relative bias at which verdicts are tried.")] = 0.2,
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Cell whose spectrum and noise are planted; default: the middle one.", show_default=False),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="One metric of the store; default: its first.", show_default=False)
+    ] = None,
+    baseline: Annotated[str, typer.Option(help="Arm that the others are compared with.")] = "native",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Simulate this store's design: are verdicts and intervals right, and how often is one reached?"""
+    from analysis.calibration.command import Asked, print_calibration
+
+    print_calibration(Asked(store, repeats, margin, sigma, metric, baseline), json_object=json)
+
+
 @app.command("import-lowres")
 def import_lowres(
     file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="One JSON object per image.", show_default=False)],

@@ -20,7 +20,8 @@ class Case:
 
     ``bias_resolution``  true |beta|^2 over the standard deviation of its estimate, at the margin
     ``mean_resolution``  the same for |mu|^2
-    ``relative_bias``    rho, at the margin by default
+    ``relative_bias``    rho, at the default margin if not given
+    ``margin``           of the rule ``relative``; the other rules' margins are put where the truth is
     """
 
     population: str
@@ -34,6 +35,7 @@ class Case:
     relative_bias: float = MARGIN
     between: float = 0.3
     name: str = ""
+    margin: float = MARGIN
 
     def world(self) -> Planted:
         """The world in which this design has the wanted resolutions."""
@@ -44,7 +46,7 @@ class Case:
         half = len(values) // 2
         along = {"leading": values[0], "across": values[half:].mean()}.get(self.direction, typical)
         noise = _noise_for(self.mean_resolution, 1.0, typical, typical, self.images) / share
-        disturbance = _noise_for(self.bias_resolution, MARGIN**2, float(along), typical, self.images) / share
+        disturbance = _noise_for(self.bias_resolution, self.margin**2, float(along), typical, self.images) / share
         return Planted(
             self.spectrum,
             noise_scale=noise,

@@ -1,10 +1,12 @@
 """How often each verdict is false and each interval holds the truth, in one case."""
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float
 
 from analysis import estimate, moments, verdict
-from analysis.calibration.cases import MARGIN, Case
+from analysis.calibration.cases import Case
 from analysis.synthetic import Draws, Planted, gram_arrays, sample
 
 CHUNK_BYTES = 50e6
@@ -16,21 +18,36 @@ def simulate(case: Case, *, repeats: int, seed: int) -> dict[str, float]:
     With rho at the margin the first two are the sizes of the verdicts. A figure whose interval is unresolved makes no
     claim and counts as covered; how many are is told beside it.
     """
+    return rates(case, _outcomes, repeats=repeats, seed=seed)
+
+
+Outcomes = Callable[[Case, Planted, Draws, moments.Moments], dict[str, np.ndarray]]
+
+
+def rates(case: Case, outcomes: Outcomes, *, repeats: int, seed: int) -> dict[str, float]:
+    """Mean over ``repeats`` of what ``outcomes`` tells of each, as booleans [repeat], in chunks that fit memory."""
     generator = np.random.default_rng(seed)
     world = case.world()
     per_repeat = 8.0 * 2 * case.images * (case.draws * len(case.spectrum) + 2 * case.images)
     chunk = max(1, int(CHUNK_BYTES / per_repeat))
-    parts = [_outcomes(case, world, generator, min(chunk, repeats - start)) for start in range(0, repeats, chunk)]
+    parts = []
+    for start in range(0, repeats, chunk):
+        drawn, measured = _drawn(case, world, generator, min(chunk, repeats - start))
+        parts.append(outcomes(case, world, drawn, measured))
     return {name: float(np.concatenate([part[name] for part in parts]).mean()) for name in parts[0]}
 
 
-def _outcomes(case: Case, world: Planted, generator: np.random.Generator, repeats: int) -> dict[str, np.ndarray]:
-    """What happened in each repeat, as booleans [repeat]."""
+def _drawn(case: Case, world: Planted, generator: np.random.Generator, repeats: int) -> tuple[Draws, moments.Moments]:
+    """Gradients of ``repeats`` measurements, and the moments that each would give."""
     corpus = case.population == "corpus"
     drawn = sample(world, generator, repeats=repeats, images=case.images, draws=case.draws, fixed_corpus=corpus)
     image, draw, cross = gram_arrays(drawn.gradients)
     places = {"baseline": 0, "arms": [1]}
-    measured = moments.corpus(image, draw, cross, **places) if corpus else moments.images(image, draw, **places)
+    return drawn, moments.corpus(image, draw, cross, **places) if corpus else moments.images(image, draw, **places)
+
+
+def _outcomes(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, np.ndarray]:
+    """Verdicts with the truth at the margin, and intervals that hold it."""
     out: dict[str, np.ndarray] = {}
     for rule, question in _questions(case, world, drawn, measured).items():
         decided = verdict.decide(question, measured.baseline)
@@ -45,7 +62,7 @@ def _outcomes(case: Case, world: Planted, generator: np.random.Generator, repeat
         "norm_ratio_squared": squared,
         "one_minus_cosine": 1.0 - mixed / np.sqrt(squared),
         "turn_squared": squared - mixed**2,
-        "noise_scale": _noise(case, world, drawn),
+        "noise_scale": true_noise(case, world, drawn),
     }
     for name, truth in truths.items():
         figure: estimate.Figure = getattr(estimate, name)(measured)
@@ -57,7 +74,7 @@ def _outcomes(case: Case, world: Planted, generator: np.random.Generator, repeat
     return out
 
 
-def _noise(case: Case, world: Planted, drawn: Draws) -> Float[np.ndarray, " repeat"]:
+def true_noise(case: Case, world: Planted, drawn: Draws) -> Float[np.ndarray, " repeat"]:
     """True S of the baseline: of the population, or within these images."""
     if case.population == "images":
         return np.full(len(drawn.mean), world.noise_scale)
@@ -65,16 +82,16 @@ def _noise(case: Case, world: Planted, drawn: Draws) -> Float[np.ndarray, " repe
 
 
 def _questions(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, verdict.Question]:
-    """Every rule's question, with the margin put where the truth is; ``relative`` keeps the margin ``MARGIN``."""
+    """Every rule's question, with the margin put where the truth is; ``relative`` keeps the case's margin."""
     bias, treated = drawn.bias[:, :1], drawn.mean[:, None] + drawn.bias[:, :1]
     cosine = (drawn.mean[:, None] * treated).sum(-1) / np.linalg.norm(treated, axis=-1)
     grown = 1.0 + 2.0 * world.difference * world.correlation + world.difference**2
     per_image = (drawn.image_bias**2).sum(-1).mean(-1)
-    noise = _noise(case, world, drawn)[:, None]
+    noise = true_noise(case, world, drawn)[:, None]
     if case.population == "images":
         between = world.difference**2 * world.between * world.noise_scale
         per_image = np.full_like(per_image, case.relative_bias**2 + between)
-    questions = {"relative": verdict.relative(measured, MARGIN)}
+    questions = {"relative": verdict.relative(measured, case.margin)}
     if case.relative_bias > 0.0:
         questions["angle"] = verdict.angle(measured, np.maximum(1.0 - cosine, 1e-12))
         questions["budget"] = verdict.budget(measured, noise * grown / (bias**2).sum(-1))
