@@ -84,8 +84,11 @@ class Study:
         self.blocks: list[str] = [TOTAL, *dataset["block"].values.tolist()]
         gram = with_total(dataset["displacement"]).values
         self.norms = np.sqrt(np.diagonal(gram, axis1=-2, axis2=-1))[-1]  # [block, arm]
-        self.cosines = cosine_of(gram)  # [step, block, arm, arm]
-        self.differing = with_total(dataset["differing_tensors"]).values[-1]  # [block, arm, arm]
+        differing = with_total(dataset["differing_tensors"]).values
+        cosines = cosine_of(gram)
+        # Equal bytes have cosine 1, not what rounding leaves of it.
+        self.cosines = np.where((differing == 0) & ~np.isnan(cosines), 1.0, cosines)  # [step, block, arm, arm]
+        self.differing = differing[-1]  # [block, arm, arm]
         self.command, self.treatment = dataset["command"].values.tolist(), dataset["treatment"].values.tolist()
         self.environment = dataset["environment"].values.tolist()
         self.deterministic = dataset["deterministic"].values.tolist()

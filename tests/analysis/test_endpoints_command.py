@@ -222,7 +222,7 @@ def test_equal_files_are_identical(tmp_path: Path, capsys: pytest.CaptureFixture
         write_adapter(tmp_path / f"{name}.safetensors", factors(0))
     [pair] = answer(capsys, tmp_path / "a.safetensors", tmp_path / "b.safetensors")["pairs"]
     assert pair["verdict"] == "identical"
-    assert pair["cosine"] == pytest.approx(1.0)
+    assert pair["cosine"] == 1.0
 
 
 def test_another_environment_is_refused_unless_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
