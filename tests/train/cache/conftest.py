@@ -59,12 +59,11 @@ def clip_encoder(projection=False):
 def qwen3_encoder():
     import transformers
 
-    return transformers.Qwen3Model(
-        transformers.Qwen3Config(
-            vocab_size=300, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=2, head_dim=8,
-        )  # fmt: skip
-    )
+    config = transformers.Qwen3Config(
+        vocab_size=300, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=8,
+    )  # fmt: skip
+    return transformers.Qwen3Model(config)
 
 
 def kl(channels=4, **more):
