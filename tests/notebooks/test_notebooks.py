@@ -44,6 +44,24 @@ def test_the_curve_of_sigma_safety_is_that_of_the_program(path: Path, monkeypatc
     assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
+@pytest.mark.notebook
+def test_policies_by_hand_are_those_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sigmas = (0.125, 0.375, 0.625, 0.875)
+    bias = {"demote:56": (0.4, -0.4, 0.4, -0.4), "demote:48": (2.0, 0.5, 0.1, 0.0)}
+    cost = {"demote:56": 0.8, "demote:48": 0.6}
+    made = synthetic.policy_store(signed_bias=bias, sigmas=sigmas, noise_scale=0.3, seconds=cost)
+    store.write(tmp_path / "policy.zarr", made, Provenance("", {}, Code("")))
+    monkeypatch.setenv("SIGMA_PROBES_POLICY_STORE", str(tmp_path / "policy.zarr"))
+    outputs = outputs_of("policy", monkeypatch)
+    text = "".join(output.get("text", "") for output in outputs)
+    assert "equal: demote:56, demote:48" in text
+    line = next(line for line in text.splitlines() if line.startswith("demote:56") and "mean of lengths" in line)
+    lengths, mean = float(line.split()[4]), float(line.split()[-1])
+    assert lengths == pytest.approx(0.4, rel=0.1)  # biases that cancel: no sigma by itself shows it
+    assert mean < 0.1
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 1
+
+
 def shortened(study: str, steps: int, variants: int, into: Path) -> Path:
     """A study of examples/story with fewer steps and its first few variants alone."""
     text = (ROOT / "examples" / "story" / f"{study}.toml").read_text()
