@@ -12,7 +12,7 @@ from train.tensor_latents import TensorLatents
 FLUX = {
     "patch_size": 1, "in_channels": 64, "num_layers": 2, "num_single_layers": 3, "attention_head_dim": 128,
     "num_attention_heads": 24, "joint_attention_dim": 4096, "pooled_projection_dim": 768,
-    "axes_dims_rope": [16, 56, 56],
+    "axes_dims_rope": [16, 56, 56], "guidance_embeds": False,
 }  # fmt: skip
 TINY_FLUX = FLUX | {
     "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2,

@@ -31,6 +31,7 @@ def test_strict_sets_every_switch():
         assert now["use_deterministic_algorithms(warn_only)"] is False
         assert now["cudnn.deterministic"] is True
         assert now["cudnn.benchmark"] is False
+        assert now["cuda.cudnn_sdp_enabled"] is False
         assert now["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
         assert torch.get_float32_matmul_precision() == "highest"
         assert not torch.backends.cuda.matmul.allow_tf32
@@ -61,6 +62,7 @@ FLIPS = {
     "warn_only": flip_warn_only,
     "cudnn.deterministic": lambda: setattr(torch.backends.cudnn, "deterministic", False),
     "cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "cuda.cudnn_sdp_enabled": lambda: torch.backends.cuda.enable_cudnn_sdp(True),
     "CUBLAS_WORKSPACE_CONFIG": lambda: os.environ.pop("CUBLAS_WORKSPACE_CONFIG"),
     "cuda.matmul.fp32_precision": lambda: determinism.set_tf32(True),
     "mkldnn.matmul.fp32_precision": lambda: setattr(determinism.backends.mkldnn.matmul, "fp32_precision", "bf16"),

@@ -28,7 +28,11 @@ def _jitter(argument: str | None) -> Treatment:
         index = (sample.image, sample.draw)
         return {
             name: gradient.double()
-            * (1 + size * normal(gradient.shape, seed=seed, purpose="jitter", index=(*index, name)).double())
+            * (
+                1
+                + size
+                * normal(gradient.shape, seed=seed, purpose="jitter", index=(*index, name)).double().to(gradient.device)
+            )
             for name, gradient in gradients.items()
         }
 
