@@ -243,6 +243,13 @@ def test_the_fastest_safe_policy_is_found_from_the_top_down():
     assert named.picked == "demote:48@0.5,demote:56@0:0.5"
 
 
+def test_a_sequence_ends_at_the_first_that_is_not_safe_at_its_share_of_the_level():
+    assert search.safe_before([0.001, 0.02, 0.001], 1) == 3
+    assert search.safe_before([0.001, 0.02, 0.001], 2) == 1
+    assert search.safe_before([0.03, 0.001], 1) == 0
+    assert search.safe_before([float("nan")], 1) == 0
+
+
 def test_one_harmful_block_keeps_a_policy_from_being_picked():
     data = synthetic.policy_store(signed_bias={"demote:56": 0.0}, sigmas=SIGMAS, noise_scale=0.2)
     bad = synthetic.policy_store(signed_bias={"demote:56": 0.9}, sigmas=SIGMAS, noise_scale=0.2)
