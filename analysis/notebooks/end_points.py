@@ -74,7 +74,7 @@ figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 steps = np.arange(1, native.size + 1)
 for name, difference in apart.items():
     axes.plot(steps, np.maximum(difference, 1e-9), linewidth=0.8, label=name)
-axes.set(xscale="log", yscale="log", xlabel="optimiser step", ylabel="relative difference of the loss from native's")
+axes.set(xscale="log", yscale="log", xlabel="optimiser step", ylabel="relative difference of loss")
 axes.legend(frameon=False, fontsize=7)
 keep(figure, "story-lockstep")
 plt.close(figure)
@@ -178,6 +178,8 @@ for place, (name, label) in enumerate(labels.items()):
     heights = [cosines[name] for cosines in by_rate.values()]
     axes.plot(list(by_rate), heights, marker="o", markersize=4, label=label, **plots.line_of(place))
 axes.set(xscale="log", xlabel="learning rate", ylabel=r"cosine of $\Delta W$ with native's")
+axes.set_xticks(list(by_rate), [f"{rate:g}" for rate in by_rate])
+axes.minorticks_off()
 axes.legend(frameon=False, fontsize=7)
 keep(figure, "story-learning-rate")
 plt.close(figure)
