@@ -28,7 +28,7 @@ test-slow: .venv/installed-dev  ## the long tests, as in CI
 bench: .venv/installed-dev      ## every benchmark, one after the other
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
-story: .venv/installed-dev      ## the studies of examples/story (an hour on two cores), then their notebook and pictures
+story: .venv/installed-dev      ## the studies of examples/story (20 minutes on two free cores), then their notebook and pictures
 	$(BIN)/train study examples/story/story.toml --jobs 2
 	$(BIN)/train study examples/story/learning_rate.toml --jobs 2
 	SIGMA_PROBES_FIGURES=docs MPLBACKEND=agg $(BIN)/python analysis/notebooks/end_points.py
