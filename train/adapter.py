@@ -1,4 +1,4 @@
-"""LoRA adapters by peft: seeded per module, saved and read in diffusers' form.
+"""LoRA adapters by peft: seeded per module, saved in diffusers' form, read in any.
 
 A module computes W x + scale * up @ down x, with down [rank, in] (``lora_A``), up [out, rank]
 (``lora_B``) and scale = alpha / rank. Each module's first weights are a function of the seed and the
@@ -8,7 +8,9 @@ module's name, so adding a target module changes no other module's.
 import json
 import math
 import re
+import sys
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from pathlib import Path
 
 import torch
@@ -17,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from analysis.errors import UsageError
-from train import tensors_file
+from train import adapter_file, tensors_file
 from train.crn import generator
 
 PREFIX = "transformer."
@@ -124,15 +126,15 @@ def read(path: Path) -> tuple[dict[str, Tensor], Lora]:
 
 
 def attach_file(transformer: nn.Module, path: Path) -> tuple[dict[str, nn.Parameter], Lora]:
-    """Freeze ``transformer`` and add the adapter of ``path``."""
-    tensors, lora = read(path)
-    if not any(re.fullmatch(lora.targets, name) for name, _ in transformer.named_modules()):
-        raise UsageError(
-            f"{path}: a LoRA for another model: the modules of its tensors, such as {min(tensors)}, are none in this "
-            "model; give one made for it"
-        )
+    """Freeze ``transformer`` and add the adapter of ``path``, in whatever spelling it is."""
+    found = adapter_file.of_model(transformer, path)
+    if parent_process() is None:
+        for note in found.notes:
+            print(f"note: {note}", file=sys.stderr)
+    lora = Lora(found.rank, found.alpha, "|".join(map(re.escape, found.modules)))
     parameters = attach(transformer, lora, seed=0)
-    fill(parameters, path)
+    for name, parameter in parameters.items():
+        parameter.data = found.tensors[plain_name(name)].to(parameter.device)
     return parameters, lora
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from analysis import sigma_samplers
 from analysis.errors import Refused, UsageError
-from train import determinism, kohya, model, optimizer, placement, sigma_draws, weighting
+from train import adapter_file, determinism, kohya, model, optimizer, placement, sigma_draws, weighting
 from train.adapter import Lora, attach, attach_file, targeted
 from train.arms import Arm, parse
 from train.attention.backend import backend_named
@@ -128,7 +128,7 @@ def adapter_of(loaded: model.Model, settings: Settings) -> tuple[dict[str, nn.Pa
         parameters, lora = attach_file(loaded.transformer, file)
         if asked is not None and set(asked) != {name.partition(".lora_")[0] for name in parameters}:
             raise UsageError(f"--targets {targets}: other modules than those of {file}; leave --targets out")
-        return parameters, lora, model.hash_of([file])
+        return parameters, lora, model.hash_of(adapter_file.files_of(file))
     alpha = float(settings.rank) if settings.alpha is None else settings.alpha
     lora = Lora(settings.rank, alpha, settings.targets or loaded.family.lora_targets)
     return attach(loaded.transformer, lora, settings.seed), lora, "fresh"

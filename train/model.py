@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from analysis.errors import UsageError
-from train import model_files
+from train import adapter_file, model_files
 from train.adapter import Lora, attach, attach_file
 from train.families import Family, family_class
 from train.latents import Latents, pixel_latents
@@ -123,7 +123,7 @@ def adapter_of(model: Model, path: Path | None, *, rank: int, seed: int) -> tupl
     if file is None:
         lora = Lora(rank, rank, model.family.lora_targets)
         return attach(model.transformer, lora, seed), lora, "fresh"
-    return *attach_file(model.transformer, file), hash_of([file])
+    return *attach_file(model.transformer, file), hash_of(adapter_file.files_of(file))
 
 
 def hash_of(files: list[Path]) -> str:

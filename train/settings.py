@@ -126,14 +126,17 @@ def of_policy(file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_adapter(settings: Settings, named: Mapping[str, Any]) -> Settings:
     """``settings`` with rank and alpha of the adapter file. UsageError where others are ``named`` beside it."""
-    from train import adapter
+    from train import adapter_file
 
-    _, lora = adapter.read(Path(str(settings.adapter)))
-    of_file = {"rank": lora.rank, "alpha": lora.alpha}
+    of_file = adapter_file.settings(Path(str(settings.adapter)))
+    if of_file is None:  # they differ by module: the model decides
+        for name in {"rank", "alpha"} & named.keys():
+            raise UsageError(f"{shown(name)} {named[name]}: those of {settings.adapter} differ; leave it out")
+        return settings
     for name, value in of_file.items():
         if named.get(name, value) != value:
             raise UsageError(f"{shown(name)} {named[name]}: that of {settings.adapter} is {value}; leave it out")
-    return replace(settings, **of_file)
+    return replace(settings, rank=int(of_file["rank"]), alpha=of_file["alpha"])
 
 
 def read(file: Path, option: str = "--config") -> dict[str, Any]:

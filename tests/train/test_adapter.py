@@ -87,13 +87,20 @@ def test_the_file_is_diffusers_form(tmp_path):
         assert json.loads(file.metadata()["lora_adapter_metadata"])["transformer.lora_alpha"] == 8.0
 
 
+def factors(rank):
+    return ("lora_A", (rank, 8)), ("lora_B", (8, rank))
+
+
 @pytest.mark.parametrize(
     ("tensors", "says"),
     [
-        (None, "not a readable safetensors adapter"),
-        ({"x": torch.zeros(2)}, "no lora_A weights"),
-        ({f"transformer.m{r}.lora_A.weight": torch.zeros(r, 8) for r in (2, 4)}, r"ranks \[2, 4\]"),
-        ({"transformer.m.lora_A.weight": torch.zeros(2, 8)}, "none in this model"),
+        (None, "no whole safetensors file"),
+        ({"x": torch.zeros(2)}, "no LoRA among its 1 tensors, such as x"),
+        (
+            {f"transformer.m{r}.{n}.weight": torch.zeros(s) for r in (2, 4) for n, s in factors(r)},
+            r"ranks \[2, 4\] and no",
+        ),
+        ({f"transformer.m.{n}.weight": torch.zeros(s) for n, s in factors(2)}, "none in this model"),
     ],
 )
 def test_bad_files_are_one_line(tmp_path, tensors, says):
@@ -110,7 +117,7 @@ def test_a_missing_factor_and_a_wrong_shape_are_named(tmp_path):
     name = plain_name("transformer_blocks.0.attn.to_q.lora_B.default.weight")
     whole = {f"transformer.{key}": value for key, value in tensors.items()}
     save_file({key: value for key, value in whole.items() if not key.endswith(name)}, path)
-    with pytest.raises(UsageError, match="without a partner"):
+    with pytest.raises(UsageError, match="has no up beside it"):
         attach_file(tiny(), path)
     save_file({**whole, f"transformer.{name}": torch.zeros(5, 4)}, path)
     with pytest.raises(UsageError, match=r"to_q.lora_B.weight is \[5, 4\]"):
