@@ -10,6 +10,12 @@ from analysis.report import POPULATIONS, rule_in_words, signed_root
 WIDTH = 80
 HEADER = "  speed-up  relative bias  95 % interval    cosine  norm ratio  noticed after  {verdict}policy"
 
+LEGEND = (
+    "Relative bias is that of the gradient's mean over all sigma, noise and images; -x stands for an estimated square of "
+    "-x*x: no bias seen. Noticed after: samples whose noise the bias then exceeds. -: not told from zero. The front is "
+    "the best of many estimates, so its biases are somewhat too small."
+)
+
 
 def as_text(answer: Answer) -> str:
     """The whole report, one string without a final newline."""
@@ -18,6 +24,7 @@ def as_text(answer: Answer) -> str:
         parts.append(_table(answer, "Policies that were named (sum over blocks)", answer.named))
     title = f"Front: those of {len(answer.policies)} policies that no other beats (sum over blocks)"
     parts.append(_table(answer, title, answer.front))
+    parts.append(_filled(LEGEND))
     if answer.question.margin is not None:
         parts.append(_claims(answer))
     parts += [_filled(f"Warning: {warning}.") for warning in answer.warnings]
@@ -79,7 +86,7 @@ def _claims(answer: Answer) -> str:
 
 def _shown(value: float, form: str) -> str:
     if math.isnan(value):
-        return "?"
+        return "-"
     return "never" if math.isinf(value) else format(value, form)
 
 
