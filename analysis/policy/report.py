@@ -11,9 +11,9 @@ WIDTH = 80
 HEADER = "  speed-up  relative bias  95 % interval    cosine  norm ratio  noticed after  {verdict}policy"
 
 LEGEND = (
-    "Relative bias is that of the gradient's mean over all sigma, noise and images; -x stands for an estimated square of "
-    "-x*x: no bias seen. Noticed after: samples whose noise the bias then exceeds. -: not told from zero. The front is "
-    "the best of many estimates, so its biases are somewhat too small."
+    "Relative bias is that of the gradient's mean over all sigma, noise and images; -x stands for an estimated square "
+    "of -x*x: no bias seen. Noticed after: samples whose noise the bias then exceeds. -: not told from zero. The front "
+    "is the best of many estimates, so its biases are somewhat too small."
 )
 
 

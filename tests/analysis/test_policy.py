@@ -189,6 +189,9 @@ def test_what_no_cell_holds_is_uncovered_and_sigma_one_is_its_own_cell():
     assert with_one.uncovered == pytest.approx(0.4)
     atom = shares_of("sigmoid:100", grid=(0.2, 0.4, 0.6, 1.0)).within(0.0, 1.0)[-1]
     assert 0.3 < atom < 0.5
+    near = shares_of("sigmoid:100", grid=(0.7, 0.9, 1.0)).within(0.0, 1.0)
+    assert near[-1] == pytest.approx(atom)  # and the cell of 0.9, which reaches up to 1, has none of it
+    assert near[1] < 0.2
 
 
 @given(st.lists(st.floats(0.01, 0.999), min_size=2, max_size=9, unique=True), st.floats(0, 0.9), st.floats(0.01, 1))
