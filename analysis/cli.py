@@ -168,7 +168,10 @@ def endpoints(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Compare what whole runs did to their adapters. Detects, never measures. Exit code 3: no verdict for any pair."""
+    """Compare what whole runs did to their adapters: a detector, never a ruler.
+
+    Exit code 3: runs were given, and no pair of them got a verdict.
+    """
     from analysis.endpoints.command import Asked, print_endpoints
 
     asked = Asked(given, out, baseline, every_pair, blocks, across_environments)

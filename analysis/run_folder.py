@@ -71,8 +71,9 @@ class RunFolder:
     @property
     def certified(self) -> bool:
         """Whether it was asked for and its certificate was granted, where the run was made."""
-        granted = self.certificate.get("granted") is True
-        return self.deterministic and granted and self.certificate["environment"] == self.provenance.environment
+        found = self.certificate
+        granted = found.get("granted") is True and not found.get("against") and bool(found.get("steps"))
+        return self.deterministic and granted and found.get("environment") == self.provenance.environment
 
     @property
     def window(self) -> tuple[float, float]:
@@ -86,9 +87,12 @@ class RunFolder:
         path = self.path / METRICS
         try:
             lines = path.read_text(encoding="utf-8").splitlines()[: max(self.checkpoints)]
-            return tuple(bool(json.loads(line)["treated"]) for line in lines)
+            treated = tuple(bool(json.loads(line)["treated"]) for line in lines)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path}: not a run's lines of metrics ({error}); give another folder") from None
+        if len(treated) < max(self.checkpoints):
+            raise UsageError(f"{path}: {len(treated)} lines, {max(self.checkpoints)} steps are done; give another run")
+        return treated
 
     def adapter(self, step: int) -> Path:
         """File of the adapter after ``step`` steps."""

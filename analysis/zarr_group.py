@@ -14,22 +14,36 @@ FILL = {"f": float("nan"), "i": 0, "b": False, "U": ""}
 """What an element that was never written reads as, by numpy's dtype kind."""
 
 
-def build(path: Path, dataset: "xr.Dataset", attributes: Mapping[str, Any], *, later: str | None = None) -> None:
+def build(
+    path: Path,
+    dataset: "xr.Dataset",
+    attributes: Mapping[str, Any],
+    *,
+    later: str | None = None,
+    fill: Mapping[str, Any] = FILL,
+) -> None:
     """Make the group at ``path``, which does not exist. Arrays with the dimension ``later`` are left unwritten.
 
-    Those are one chunk for each of its labels; any other array is one chunk.
+    Those are one chunk for each of its labels; any other array is one chunk. A chunk of nothing but its kind's ``fill``
+    has no file, and so reads like one that was lost.
     """
     import zarr
 
     group = zarr.create_group(path, zarr_format=3, attributes=dict(attributes))
     for name, variable in dataset.variables.items():
-        array = add(group, str(name), variable, whole=[dim for dim in variable.dims if dim != later])
+        array = add(group, str(name), variable, whole=[dim for dim in variable.dims if dim != later], fill=fill)
         if later not in variable.dims or name == later:
             array[...] = _text(variable) if array.dtype == np.dtypes.StringDType() else variable.values
 
 
 def add(
-    group: "zarr.Group", name: str, variable: "xr.Variable", *, whole: Collection[Hashable], compressed: bool = True
+    group: "zarr.Group",
+    name: str,
+    variable: "xr.Variable",
+    *,
+    whole: Collection[Hashable],
+    compressed: bool = True,
+    fill: Mapping[str, Any] = FILL,
 ) -> "zarr.Array[Any]":
     """Make an array like ``variable`` without its values. A chunk has all of the dimensions ``whole``, one of others.
 
@@ -44,7 +58,7 @@ def add(
         shape=variable.shape,
         chunks=tuple(max(size, 1) if dim in whole else 1 for dim, size in variable.sizes.items()),
         dtype=np.dtypes.StringDType() if kind == "U" else variable.dtype,
-        fill_value=FILL[kind],
+        fill_value=fill[kind],
         compressors=[*([ZstdCodec(level=1)] if compressed else []), Crc32cCodec()],
         chunk_key_encoding={"name": "default", "separator": "."},
         dimension_names=[str(dim) for dim in variable.dims],

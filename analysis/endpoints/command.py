@@ -31,6 +31,8 @@ def print_endpoints(asked: Asked, *, json_object: bool, png: Path | None) -> int
     """Print pairs as text or one JSON object. Exit code 3 where runs were compared and no pair got a verdict."""
     dataset = None if is_published(asked.given) else found(asked)
     if dataset is None:
+        if asked.baseline is not None or asked.every_pair or asked.out is not None:
+            raise UsageError("published files hold pairs as they are: leave out --baseline, --every-pair and --out")
         compared = [pair for path in asked.given for pair in published_pairs(path)]
         treatments, doses, of_runs = {}, {}, False
     else:
@@ -41,8 +43,7 @@ def print_endpoints(asked: Asked, *, json_object: bool, png: Path | None) -> int
         doses = {n: d for n, d, k in zip(names, dataset["dose"].values.tolist(), known, strict=True) if k}
         of_runs = any(dataset["environment"].values.tolist())
     if asked.out is not None:
-        if dataset is None:
-            raise UsageError("--out: published files hold no inner products to keep; leave it out")
+        assert dataset is not None
         store.write(asked.out, dataset)
     pictures = draw(compared, png or picture_beside(asked.out)) if png or (asked.out and not json_object) else {}
     if json_object:

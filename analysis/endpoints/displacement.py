@@ -8,7 +8,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
@@ -19,7 +18,7 @@ from analysis.blocks import block_of, depth_order
 from analysis.bytewise import digests
 from analysis.endpoints import schema
 from analysis.endpoints.sources import Source, command_of, common_steps, digest, environment_of
-from analysis.lora.file import LoraModule, read
+from analysis.lora.file import LoraFile, LoraModule, read
 from analysis.lora.pairing import Paired, paired
 from analysis.run_folder import RunFolder
 from analysis.safetensors_file import opened
@@ -48,7 +47,7 @@ def measured(sources: Sequence[Source]) -> tuple[xr.Dataset, Reading]:
         starts = [None if start is None else read(start) for _, start in files]
         together = paired([*ends, *(start for start in starts if start is not None)])
         grams.append(displacement(together, [start is not None for start in starts]))
-        differing.append(differing_tensors([end.path for end in ends]))
+        differing.append(differing_tensors(ends))
     blocks = depth_order({block for found in (*grams, *differing) for block in found})
     size, names = len(sources), [source.name for source in sources]
     dataset = xr.Dataset(
@@ -95,12 +94,16 @@ def reading(names: Sequence[str], together: Paired) -> Reading:
     return Reading(rules, unpaired, together.warnings)
 
 
-def differing_tensors(files: Sequence[Path]) -> Grams:
-    """[run, run] tensors by block that are not equal to the byte, or are there on one side only."""
+def differing_tensors(files: Sequence[LoraFile]) -> Grams:
+    """[run, run] tensors by block that are not equal to the byte, or are there on one side only.
+
+    A module's scale counts as one: files may keep it beside the tensors.
+    """
     held: list[dict[str, bytes]] = []
-    for path in files:
-        with opened(path) as file:
-            held.append(digests(file.tensors))
+    for each in files:
+        with opened(each.path) as file:
+            scales = {f"{name}.scale": str(module.scale).encode() for name, module in each.modules.items()}
+            held.append(digests(file.tensors) | scales)
     found: Grams = {}
     for i, mine in enumerate(held):
         for j, other in enumerate(held[:i]):
@@ -128,7 +131,7 @@ def about_runs(sources: Sequence[Source], steps: Sequence[int]) -> Mapping[str, 
         "treated_steps": (("step", "arm"), [[treated(run, step) for run in runs] for step in steps]),
         "certified": (("arm",), [run is not None and run.certified for run in runs]),
         "deterministic": (("arm",), [run is not None and run.deterministic for run in runs]),
-        "command": (("arm",), ["" if run is None else command_of(run.provenance) for run in runs]),
+        "command": (("arm",), ["" if run is None else command_of(run) for run in runs]),
         "environment": (("arm",), ["" if run is None else digest(environment_of(run)) for run in runs]),
     }
 

@@ -5,7 +5,8 @@ Verdicts of a pair, in words (docs/method.md, section 9):
     identical           equal to the byte
     separated           both runs carry a certificate of one environment and differ; or the cosine lies below the 95 %
                         prediction interval of three or more racing twins
-    at the floor        as near as twins come
+    at the floor        as near as twins come: no effect shown, which does not show that there is none
+    floor too wide      no lower than the interval, which reaches down to 0: nothing could be told from such twins
     below one twin      below every twin, of which there are fewer than three: their spread is unknown
     twins               runs of one command: they are the floor
     certificate refuted twins that are both certified and differ: no certificate of their environment counts
@@ -23,7 +24,8 @@ from analysis.base.prediction import lowest_expected, middle
 from analysis.schema import TOTAL
 
 IDENTICAL, SEPARATED, AT_FLOOR = "identical", "separated", "at the floor"
-BELOW_ONE, TWINS, REFUTED, NO_FLOOR = "below one twin", "twins", "certificate refuted", "no floor measured"
+BELOW_ONE, TOO_WIDE, TWINS = "below one twin", "floor too wide", "twins"
+REFUTED, NO_FLOOR = "certificate refuted", "no floor measured"
 ENOUGH = 3
 """Twins that tell a spread."""
 
@@ -111,11 +113,18 @@ class Study:
         mine, other = self.environment[i], self.environment[j]
         return bool(mine and other) and mine != other
 
+    def strangers(self, i: int, j: int) -> bool:
+        """Whether two runs are not known to be of one environment, as a bare file never is."""
+        return not self.environment[i] or self.environment[i] != self.environment[j]
+
     def racing_twins(self, i: int, but: int) -> list[int]:
         """Runs of the command of ``i`` that nothing keeps from ending elsewhere; none for a deterministic one."""
-        if self.deterministic[i]:
-            return []
-        return [k for k in range(len(self.names)) if k not in (i, but) and self.are_twins(i, k)]
+        found: list[int] = []
+        for k in range(len(self.names)):
+            copy = any(not self.differing[0, k, other] for other in (i, *found))  # one run told twice has no spread
+            if k not in (i, but) and self.are_twins(i, k) and not self.deterministic[i] and not copy:
+                found.append(k)
+        return found
 
     def pair(self, i: int, j: int) -> Pair:
         """Runs ``i`` and ``j``, as places in ``names``, at the last step."""
@@ -132,7 +141,7 @@ class Study:
     def figure(self, block: int, i: int, j: int, twins: list[int], of: int) -> Figure:
         """The pair in one block; ``twins`` are runs of the command of run ``of``, which is ``i`` or ``j``."""
         cosine = self.cosines[-1, block, i, j]
-        floor = floor_of(self.cosines[-1, block, of, twins])
+        floor = None if self.strangers(i, j) else floor_of(self.cosines[-1, block, of, twins])
         verdict = self.verdict(block, i, j, cosine, floor)
         a, b = (float(self.norms[block, k]) for k in (i, j))
         return Figure(known(cosine), a, b, floor, verdict)
@@ -141,7 +150,7 @@ class Study:
         """In the order of what each rests on: bytes, certificates, twins."""
         if not self.differing[block, i, j]:
             return IDENTICAL
-        if self.apart(i, j):
+        if self.strangers(i, j):
             return NO_FLOOR
         if self.refuted[i] and self.refuted[j] and self.are_twins(i, j):
             return REFUTED
@@ -152,7 +161,7 @@ class Study:
         if floor is None or np.isnan(cosine):
             return NO_FLOOR
         if floor.lowest is not None:
-            return SEPARATED if cosine < floor.lowest else AT_FLOOR
+            return SEPARATED if cosine < floor.lowest else AT_FLOOR if floor.lowest > 0 else TOO_WIDE
         return BELOW_ONE if cosine < floor.cosine else AT_FLOOR
 
     def note(self, i: int, j: int) -> str:
@@ -162,7 +171,7 @@ class Study:
         if self.refuted[i] or self.refuted[j]:
             return "a certified twin differs, so certificates of this environment do not count"
         if self.command[i] and self.command[j] and self.command[i] != self.command[j]:
-            return "their settings differ beyond the arm"
+            return "not the arm alone: their settings, data or code differ too"
         return ""
 
 

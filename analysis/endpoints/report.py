@@ -12,6 +12,7 @@ from analysis.endpoints.pairs import (
     NO_FLOOR,
     REFUTED,
     SEPARATED,
+    TOO_WIDE,
     TWINS,
     Figure,
     Floor,
@@ -47,20 +48,20 @@ def as_text(pairs: Sequence[Pair], treatments: Mapping[str, str], doses: Mapping
 
 
 def table(pairs: Sequence[Pair], treatments: Mapping[str, str], doses: Mapping[str, float]) -> str:
-    """A line a pair."""
-    name = max(len("pair"), *(len(pair_name(pair)) for pair in pairs))
+    """A line a pair, below the run that it is compared with."""
+    name = max(len("run"), *(len(pair.b) for pair in pairs))
     arm = max([len("arm"), *(len(treatments.get(pair.b, "")) for pair in pairs)])
     shown_arm = any(treatments.values())
-    head = f"  {'pair':<{name}}  " + (f"{'arm':<{arm}}  {'dose':>5}  " if shown_arm else "")
-    lines = [f"{head}{'cosine':>8}  {'floor':<20}  verdict"]
-    for pair in pairs:
+    head = f"  {'run':<{name}}  " + (f"{'arm':<{arm}}  {'dose':>5}  " if shown_arm else "")
+    lines = [f"{head}{'cosine':>8}  {'floor':<19}  verdict"]
+    for place, pair in enumerate(pairs):
+        if not place or pair.a != pairs[place - 1].a:
+            lines.append(f"beside {pair.a}")
         dose = doses.get(pair.b)
         told = "-" if dose is None else f"{100 * dose:.0f} %"
         middle = f"{treatments.get(pair.b, ''):<{arm}}  {told:>5}  " if shown_arm else ""
         figure = pair.total
-        lines.append(
-            f"  {pair_name(pair):<{name}}  {middle}{number(figure.cosine):>8}  {floor(figure):<20}  {figure.verdict}"
-        )
+        lines.append(f"  {pair.b:<{name}}  {middle}{number(figure.cosine):>8}  {floor(figure):<19}  {figure.verdict}")
     step = pairs[0].step
     title = f"Displacements dW of adapters compared{f' after {step} steps' if step else ''} (Eq. 15)."
     return "\n".join([filled(title), "", *lines])
@@ -126,12 +127,13 @@ def growth_table(pairs: Sequence[Pair]) -> str:
         return ""
     places = sorted({round(i * (len(steps) - 1) / (STEPS_SHOWN - 1)) for i in range(STEPS_SHOWN)})
     shown = [steps[place] for place in places]
-    name = max(len("step"), *(len(pair_name(pair)) for pair in pairs))
-    rows = [
-        f"  {pair_name(pair):<{name}}" + "".join(f"  {separation(pair.growth[step]):>8}" for step in shown)
-        for pair in pairs
-    ]
-    head = f"  {'step':<{name}}" + "".join(f"  {step:>8}" for step in shown)
+    name = max(len("step"), *(len(pair.b) for pair in pairs))
+    rows: list[str] = []
+    for place, pair in enumerate(pairs):
+        if not place or pair.a != pairs[place - 1].a:
+            rows.append(f"beside {pair.a}")
+        rows.append(f"  {pair.b:<{name}}" + "".join(f"  {separation(pair.growth[step]):>7}" for step in shown))
+    head = f"  {'step':<{name}}" + "".join(f"  {step:>7}" for step in shown)
     return "\n".join(["Growth of separation, 1 - cosine:", head, *rows])
 
 
@@ -160,6 +162,10 @@ def explanations(pairs: Sequence[Pair]) -> str:
             "floor: cosine of twins > the least expected of one more untreated run (95 % prediction interval) (how "
             "many twins); 1 where certificates promise equal bytes."
         )
+    if AT_FLOOR in seen:
+        lines.append("at the floor: no effect is shown, which does not show that there is none.")
+    if TOO_WIDE in seen:
+        lines.append("floor too wide: from such twins nothing could be told; train more of them for a verdict.")
     if BELOW_ONE in seen:
         lines.append(f"below one twin: fewer than {ENOUGH} twins tell no spread; train more of them for a verdict.")
     if REFUTED in seen:

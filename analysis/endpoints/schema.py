@@ -20,7 +20,7 @@ ABOUT: dict[str, tuple[tuple[str, ...], str, str, str]] = {
         ("step", "block", "arm", "arm_2"), "f", "squared weight units", "inner products of displacements (Eq. 15)",
     ),
     "differing_tensors": (
-        ("step", "block", "arm", "arm_2"), "i", "tensors", "adapter tensors that are not equal to the byte, or missing",
+        ("step", "block", "arm", "arm_2"), "i", "tensors", "adapter tensors and scales that are not equal",
     ),
     "treated_steps": (("step", "arm"), "i", "steps", "optimiser steps that were treated so far; -1 unknown"),
     "step": (("step",), "i", "steps", "optimiser steps of the checkpoint; 0 for a LoRA file, whose steps are unknown"),
@@ -70,6 +70,11 @@ def validate(dataset: "xr.Dataset") -> None:
             raise UsageError(f"array {name} has dimensions {list(got.dims)}; want {list(dims)}")
         if ("U" if got.dtype.kind in "UTO" else got.dtype.kind) != kind:
             raise UsageError(f"array {name} has dtype {got.dtype}; want one of kind {kind}")
+        values = got.values
+        if (kind == "i" and (values < -1).any()) or (kind == "U" and (values == "?").any()):
+            raise UsageError(f"array {name} has lost values")
+    if (dataset["differing_tensors"].values < 0).any():
+        raise UsageError("array differing_tensors has negative counts")
     gram = dataset["displacement"].values
     size = np.sqrt(np.abs(np.diagonal(gram, axis1=-2, axis2=-1)))
     bound = 1e-9 * size[..., :, None] * size[..., None, :]

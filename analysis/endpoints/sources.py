@@ -9,22 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import Refused, UsageError
-from analysis.provenance import Provenance, differences
+from analysis.provenance import differences
 from analysis.run_folder import RUN, RunFolder, checkpoint_steps, open_run
 
 BESIDES = ("arm", "checkpoint_every", "format")
 """Settings that do not make another command: what is compared, and how often it was written down."""
 
-SET_BY_DETERMINISTIC = tuple(
-    f"switch {name}"
-    for name in (
-        "use_deterministic_algorithms",
-        "use_deterministic_algorithms(warn_only)",
-        "cudnn.deterministic",
-        "cudnn.benchmark",
-        "CUBLAS_WORKSPACE_CONFIG",
-    )
-)
+SWITCH, THREADS = "switch ", "switch threads"
+"""Switches are recorded with the environment. All but the threads follow from how the run was asked for."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +82,14 @@ def common_steps(found: Sequence[Source]) -> list[int]:
     if not shared:
         told = "; ".join(f"{s.name}: {', '.join(map(str, s.run.checkpoints[-3:]))}" for s in found[:3] if s.run)
         raise UsageError(f"no checkpoint that all runs have ({told}); train them to one number of steps")
+    longest = max(runs, key=lambda run: run.checkpoints[-1])
+    if max(shared) < longest.checkpoints[-1]:
+        short = min(found, key=lambda source: source.run.checkpoints[-1] if source.run else 0)
+        print(
+            f"warning: compared after {max(shared)} steps, the last checkpoint that all runs have: {short.name} "
+            f"has {short.run.checkpoints[-1] if short.run else 0}, {longest.path.name} {longest.checkpoints[-1]}",
+            file=sys.stderr,
+        )
     return sorted(shared)
 
 
@@ -122,14 +122,22 @@ def check_environments(found: Sequence[Source]) -> None:
 
 
 def environment_of(run: RunFolder) -> dict[str, Any]:
-    """Device, versions, threads: all but the switches that ``--deterministic`` sets."""
-    return {name: value for name, value in run.provenance.environment.items() if name not in SET_BY_DETERMINISTIC}
+    """Device, versions and threads, without the switches, most of which ``--deterministic`` sets."""
+    recorded = run.provenance.environment
+    return {name: value for name, value in recorded.items() if name == THREADS or not name.startswith(SWITCH)}
 
 
-def command_of(origin: Provenance) -> str:
-    """Digest of everything that twins share but the arm."""
+def switches_of(run: RunFolder) -> dict[str, Any]:
+    """The other part of what is recorded."""
+    return {name: value for name, value in run.provenance.environment.items() if name.startswith(SWITCH)}
+
+
+def command_of(run: RunFolder) -> str:
+    """Digest of everything that twins share but the arm: settings, switches, model, adapter, data and code."""
+    origin = run.provenance
     settings = {name: value for name, value in origin.settings.items() if name not in BESIDES}
-    return digest({"settings": settings, "hashes": dict(origin.hashes)})
+    code = [origin.code.version, origin.code.commit]
+    return digest({"settings": settings, "switches": switches_of(run), "hashes": dict(origin.hashes), "code": code})
 
 
 def digest(content: Any) -> str:

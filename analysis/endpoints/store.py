@@ -18,6 +18,9 @@ from analysis.zarr_group import build, with_fixed_text
 if TYPE_CHECKING:
     import xarray as xr
 
+LOST = {"f": float("nan"), "i": -2, "b": False, "U": "?"}
+"""What a lost chunk reads as: nothing that is ever written, or, of a certificate, that there is none."""
+
 
 def write(path: Path, dataset: "xr.Dataset") -> None:
     """Write the store, in place of an end-point store that stands there; UsageError if anything else does."""
@@ -32,7 +35,7 @@ def write(path: Path, dataset: "xr.Dataset") -> None:
         for left in (partial, aside):
             shutil.rmtree(left, ignore_errors=True)
         try:
-            build(partial, dataset, dataset.attrs)
+            build(partial, dataset, dataset.attrs, fill=LOST)
             synchronise_tree(partial)
             if path.exists():
                 path.rename(aside)

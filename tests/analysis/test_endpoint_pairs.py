@@ -14,6 +14,7 @@ from analysis.endpoints.pairs import (
     NO_FLOOR,
     REFUTED,
     SEPARATED,
+    TOO_WIDE,
     TWINS,
     Pair,
     pairs,
@@ -78,6 +79,18 @@ def test_three_twins_tell_what_is_separated():
         "native treated": SEPARATED,
         "native near": AT_FLOOR,
     }
+
+
+def test_a_floor_that_reaches_down_to_nothing_tells_nothing():
+    wide = {
+        "native": (1.0, 0.0, 0.0),
+        "native-2": (1.0, 0.1, 0.0),
+        "native-3": (1.0, 0.0, 3.0),
+        "native-4": (1.0, 9.0, 0.0),
+    }
+    found = verdicts(made(wide | {"treated": (0.01, 1.0, 1.0), "near": (1.0, 0.1, 0.1)}))
+    assert found["native treated"] == TOO_WIDE
+    assert found["native near"] == TOO_WIDE
 
 
 def test_fewer_twins_tell_no_spread():
@@ -158,5 +171,5 @@ def test_every_run_stands_beside_the_native_one_of_its_own_settings():
     runs = {"treated": (0.5, 0.5), "native": (1.0, 0.0), "treated-fast": (0.2, 0.5), "native-fast": (0.9, 0.0)}
     dataset = made(runs, command=["c", "c", "d", "d"])
     assert list(verdicts(dataset)) == ["native treated", "native-fast treated-fast", "native native-fast"]
-    assert pairs(dataset)[2].note == "their settings differ beyond the arm"
+    assert pairs(dataset)[2].note == "not the arm alone: their settings, data or code differ too"
     assert len(pairs(dataset, every=True)) == 6

@@ -50,7 +50,7 @@ def write_run(path: Path, ends: Mapping[int, Factors], *, arm: str = "native", g
     path.mkdir(parents=True)
     content = {"command": "", "settings": settings, "code": {"version": "0"}, "hashes": hashes}
     (path / "run.json").write_text(json.dumps(content | {"environment": environment}))
-    certificate = {"granted": bool(granted), "environment": environment}
+    certificate = {"granted": bool(granted), "against": [], "steps": [1], "environment": environment}
     (path / "certificate.json").write_text(json.dumps(certificate))
     lines = [json.dumps({"treated": arm != "native" and step % 2 == 1}) for step in range(max(ends))]
     (path / "metrics.jsonl").write_text("\n".join(lines))
@@ -163,11 +163,17 @@ def test_certified_runs_are_identical_or_separated(tmp_path: Path, capsys: pytes
     assert [(pair["verdict"], pair["differing_tensors"]) for pair in found] == [("identical", 0), ("separated", 6)]
 
 
-def test_a_certificate_of_another_environment_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_certificate_of_another_environment_or_without_evidence_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     runs = [write_run(tmp_path / str(i), {4: factors(i)}, granted=True, arm=("native", "redraw")[i]) for i in range(2)]
     path = runs[1] / "certificate.json"
-    path.write_text(json.dumps({"granted": True, "environment": ENVIRONMENT | {"cpu": "other"}}))
-    assert answer(capsys, *runs)["pairs"][0]["verdict"] == "no floor measured"
+    good = json.loads(path.read_text())
+    for bad in ({"environment": ENVIRONMENT | {"cpu": "other"}}, {"steps": []}, {"against": ["something"]}):
+        path.write_text(json.dumps(good | bad))
+        assert answer(capsys, *runs)["pairs"][0]["verdict"] == "no floor measured"
+    path.write_text(json.dumps(good))
+    assert answer(capsys, *runs)["pairs"][0]["verdict"] == "separated"
 
 
 def test_a_displacement_counts_from_where_the_run_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -239,12 +245,53 @@ def test_another_environment_is_refused_unless_asked_for(tmp_path: Path, capsys:
 
 
 def test_determinism_s_own_switches_are_no_other_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    switched = ENVIRONMENT | {"switch use_deterministic_algorithms": True}
+    switched = ENVIRONMENT | {"switch use_deterministic_algorithms": True, "switch cuda.cudnn_sdp_enabled": False}
     runs = [
         write_run(tmp_path / "racing", {4: factors(0)}),
         write_run(tmp_path / "fixed", {4: factors(1)}, granted=True, environment=switched),
     ]
     assert answer(capsys, *runs)["pairs"][0]["verdict"] == "no floor measured"
+
+
+def test_equal_tensors_at_other_scales_are_not_identical(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    tensors = {f"x.blocks.0.to_q.lora_{k}.weight": np.ones((2, 2), np.float32) for k in "AB"}
+    for name, alpha in (("a", 4.0), ("b", 8.0)):
+        metadata = {"lora_adapter_metadata": json.dumps({"r": 2, "lora_alpha": alpha})}
+        save_file(tensors, tmp_path / f"{name}.safetensors", metadata)
+    [pair] = answer(capsys, tmp_path / "a.safetensors", tmp_path / "b.safetensors")["pairs"]
+    assert (pair["verdict"], pair["norm_b"]) == ("no floor measured", pytest.approx(2 * pair["norm_a"]))
+
+
+def test_a_bare_file_gets_no_verdict_from_the_floor_of_runs(racing: Path, tmp_path: Path, capsys):
+    write_adapter(tmp_path / "mine.safetensors", factors(7))
+    found = answer(capsys, racing, tmp_path / "mine.safetensors", "--baseline", "native")["pairs"]
+    assert found[-1]["b"] == "mine.safetensors"
+    assert found[-1]["verdict"] == "no floor measured"
+
+
+def test_a_copy_of_a_run_is_no_twin(racing: Path, capsys: pytest.CaptureFixture[str]):
+    shutil.rmtree(racing / "native-twin3")
+    shutil.copytree(racing / "native", racing / "native-copy")
+    shutil.copytree(racing / "native-twin1", racing / "native-copy2")
+    last = answer(capsys, racing)["pairs"][-1]
+    assert (last["b"], last["floor"]["twins"], last["verdict"]) == ("s05", 2, "below one twin")
+
+
+def test_fewer_steps_than_the_longest_run_are_told(racing: Path, capsys: pytest.CaptureFixture[str]):
+    shutil.rmtree(racing / "s05" / "checkpoints" / "step-000004")
+    code, out, err = run(capsys, racing)
+    assert code == 0
+    assert "after 2 steps" in out
+    assert "compared after 2 steps, the last checkpoint that all runs have: s05 has 2" in err
+
+
+@pytest.mark.parametrize("array", ["differing_tensors", "displacement", "command", "treatment", "arm"])
+def test_a_store_that_lost_a_chunk_says_so(array: str, racing: Path, tmp_path: Path, capsys):
+    assert run(capsys, racing, "--out", tmp_path / "e.zarr")[0] == 0
+    for chunk in (tmp_path / "e.zarr" / array).glob("c*"):
+        chunk.unlink()
+    code, out, err = run(capsys, tmp_path / "e.zarr")
+    assert (code, out, err.count("\n")) == (2, "", 1)
 
 
 def test_published_displacements_stand_in_the_same_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -253,7 +300,7 @@ def test_published_displacements_stand_in_the_same_table(tmp_path: Path, capsys:
     (tmp_path / "d.json").write_text(json.dumps(content))
     code, out, _ = run(capsys, tmp_path / "d.json", "--blocks")
     assert code == 0
-    assert "a ~ b  " in out
+    assert "beside a\n" in out
     assert "0.2500" in out
     [pair] = answer(capsys, tmp_path / "d.json")["pairs"]
     assert list(pair["blocks"]) == ["0", "2", "10"]

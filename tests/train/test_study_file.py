@@ -63,7 +63,7 @@ def test_without_variants_runs_lie_beside_each_other_and_threads_can_be_chosen(t
         (f"[settings]\nadamw = 'sgd'\n{ONE}", "[settings]: --adamw sgd: takes single, foreach, fused"),
         (f"[settings]\nbatch-size = 3\nbatch_size = 3\n{ONE}", "[settings]: batch_size is given twice"),
         (f"{ONE}twin = 1", 'arms[1] "native": unknown setting twin; the nearest is twins'),
-        (f"{ONE}twins = -1", 'arms[1] "native": twins = -1; it takes a whole number, 0 or more'),
+        (f"{ONE}twins = -1", 'arms[1] "native": twins = -1; it takes a whole number, 0 to 100'),
         (f"{ONE}twins = true", 'arms[1] "native": twins = True; it takes a whole number'),
         (f"{ONE}steps = 0", 'arms[1] "native": --steps 0: takes 1 or more'),
         (f"{ONE}beta2 = 1.0", "run native: beta1 0.9, beta2 1: both take 0 to below 1"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from analysis import lock
 from analysis.disk import naming_the_disk
 from analysis.errors import Refused, UsageError
+from train import places
 from train.study import file, runs
 from train.study.process import RunProcess
 from train.study.progress import Progress
@@ -35,8 +36,7 @@ def study(path: Path, out: Path | None, *, jobs: int, dry_run: bool) -> None:
         if run not in left:
             progress.say(f"{run.name}: its {run.settings.steps} steps were done before")
     if left:
-        if out.exists() and not out.is_dir():
-            raise UsageError(f"{out} is no folder: give another --out")
+        places.check_run(out)
         with naming_the_disk(out):
             out.parent.mkdir(parents=True, exist_ok=True)
         with lock.writing(out):

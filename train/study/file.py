@@ -25,6 +25,7 @@ from train.settings import Settings, check, typed
 
 TABLES = ("settings", "variants", "arms")
 RULES = {each.name: each.metadata for each in fields(Settings)}
+MOST_TWINS = 100
 FOLDER_NAME = re.compile(r"(?!\.|\s)[^/\\\x00-\x1f\x7f]{1,60}(?<!\s)")
 
 
@@ -116,8 +117,8 @@ def variant(file: Path, where: str, table: Mapping[str, Any]) -> Entry:
 def arm(file: Path, where: str, table: Mapping[str, Any]) -> Entry:
     """One of ``[[arms]]``."""
     twins = table.get("twins", 0)
-    if type(twins) is not int or twins < 0:
-        raise UsageError(f"{where}: twins = {twins!r}; it takes a whole number, 0 or more")
+    if type(twins) is not int or not 0 <= twins <= MOST_TWINS:
+        raise UsageError(f"{where}: twins = {twins!r}; it takes a whole number, 0 to {MOST_TWINS}")
     return Entry(where, table["name"], settings_of(file, where, table, ("name", "twins")), twins)
 
 

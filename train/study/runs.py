@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import UsageError
-from analysis.run_folder import SUMMARY, read_provenance
+from analysis.run_folder import ADAPTER, SUMMARY, read_provenance
 from train.settings import Settings, shown
 from train.study.file import Entry, Study, named_by, run_names
 
@@ -79,7 +79,12 @@ def is_done(run: Run, folder: Path) -> bool:
             {name: value for name, value in of.items() if name not in others}
             for of in (asdict(run.settings), made.settings)
         )
-        return kept == settings and recorded[:-1] == asked[:-1] and steps == run.settings.steps
+        return (
+            (folder / ADAPTER).is_file()
+            and kept == settings
+            and recorded[:-1] == asked[:-1]
+            and steps == run.settings.steps
+        )
     except (UsageError, OSError, ValueError, TypeError, KeyError):
         return False
 
