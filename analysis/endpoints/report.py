@@ -8,6 +8,7 @@ from typing import Any
 from analysis.endpoints.pairs import (
     AT_FLOOR,
     BELOW_ONE,
+    IDENTICAL,
     ENOUGH,
     NO_FLOOR,
     REFUTED,
@@ -98,6 +99,9 @@ def blocks_in_words(pairs: Sequence[Pair]) -> str:
         if not known:
             continue
         counts = Counter(figure.verdict for figure in pair.blocks.values())
+        if set(counts) == {IDENTICAL}:
+            lines.append(f"  {pair_name(pair)}: every block identical")
+            continue
         least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
         told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
         ends = f"least {number(known[least])} in {least}, most {number(known[most])} in {most}"
