@@ -8,8 +8,8 @@ from typing import Any
 from analysis.endpoints.pairs import (
     AT_FLOOR,
     BELOW_ONE,
-    IDENTICAL,
     ENOUGH,
+    IDENTICAL,
     NO_FLOOR,
     REFUTED,
     SEPARATED,
