@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
+# Two files of tests at a time; the tests of one file, which share what is slow to make, stay together.
+PARALLEL := --numprocesses 2 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-slow bench story docs wheel clean
 
@@ -20,10 +23,10 @@ check: .venv/installed-dev      ## lint, format, types, import layers
 	$(BIN)/lint-imports --no-logo
 
 test: .venv/installed-dev       ## the everyday tests
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 test-slow: .venv/installed-dev  ## the long tests, as in CI
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow $(PARALLEL)
 
 bench: .venv/installed-dev      ## every benchmark, one after the other
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
