@@ -20,7 +20,8 @@ SMALL = {
 
 def blocks(language):
     """The fenced blocks of ``language``."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return [block for of, block in found if of == language]
 
 
 def commands():
