@@ -43,7 +43,10 @@ def grad(
         ),
     ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda; auto: cuda where there is one.")] = "auto",
-    latents: Annotated[Path | None, typer.Option(help="Folder of pictures; default: the model's own corpus.")] = None,
+    latents: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a cache or, for a model of pixels, of pictures; default: its own corpus."),
+    ] = None,
     adapter: Annotated[Path | None, typer.Option(help="LoRA to probe at; default: the model's warmed one.")] = None,
     rank: Annotated[int, typer.Option(min=1, help="Rank of a fresh LoRA, where there is none to read.")] = 16,
     seed: Annotated[int, typer.Option(help="Of every draw.")] = 0,

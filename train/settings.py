@@ -30,7 +30,9 @@ class Settings:
     deterministic: bool = option(False, "Bit-equal repeats, or an error. Stores a certificate.")
 
     model: str = option("mini", "mini, a folder in diffusers' layout, or a name on the hub.")
-    latents: str | None = option(None, "Folder of pictures; default: the model's own corpus.")
+    latents: str | None = option(
+        None, "Folder of a cache or, for a model of pixels, of pictures; default: its own corpus."
+    )
     images: int | None = option(None, "How many images, from the first; default: all.", least=1)
     adapter: str | None = option(
         None, "LoRA file to go on from, with its rank, alpha and modules; default: a fresh one."
