@@ -25,11 +25,11 @@ import numpy as np
 from analysis import policy_store, schema
 from analysis.atomic import replacing
 from analysis.contract import is_of_cell
-from analysis.disk import naming_the_disk, synchronise, synchronise_tree
+from analysis.disk import naming_the_disk, synchronise
 from analysis.errors import UsageError
 from analysis.lock import writing
 from analysis.provenance import Provenance
-from analysis.zarr_group import build, with_fixed_text
+from analysis.zarr_group import place, with_fixed_text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -54,22 +54,12 @@ def create(path: Path, template: "xr.Dataset", provenance: Provenance) -> None:
     It is built in a hidden sibling and renamed, so it is there whole or not at all. Raises UsageError if ``path``
     exists.
     """
-    import shutil
-
     schema.validate(template, contents=False)
     path = path.absolute()
     with lock(path), naming_the_disk(path):
         if path.exists():
             raise UsageError(f"{path} exists already: resume it, remove it, or write elsewhere")
-        partial = _partial(path)
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            build(partial, template, {**template.attrs, **provenance.to_attributes()}, later="sigma")
-            synchronise_tree(partial)
-            partial.rename(path)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        synchronise(path.parent)
+        place(path, template, {**template.attrs, **provenance.to_attributes()}, later="sigma")
 
 
 def write_cell(path: Path, sigma_index: int, arrays: Mapping[str, Any]) -> None:
@@ -229,10 +219,6 @@ def _synchronise_chunk(path: Path, array: "zarr.Array[Any]", sigma_index: int) -
     if chunk.exists():
         synchronise(chunk)
     synchronise(chunk.parent)
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.partial")
 
 
 def _remove_stale(path: Path) -> None:

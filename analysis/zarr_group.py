@@ -1,10 +1,13 @@
 """One dataset as one Zarr v3 group: text as variable-length strings, chunks with a checksum."""
 
+import shutil
 from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from analysis.disk import synchronise, synchronise_tree
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -34,6 +37,22 @@ def build(
         array = add(group, str(name), variable, whole=[dim for dim in variable.dims if dim != later], fill=fill)
         if later not in variable.dims or name == later:
             array[...] = _text(variable) if array.dtype == np.dtypes.StringDType() else variable.values
+
+
+def place(path: Path, dataset: "xr.Dataset", attributes: Mapping[str, Any], *, later: str | None = None) -> None:
+    """``build`` in a hidden sibling, which then takes its name: the group is there whole or not at all.
+
+    The caller holds the lock of ``path``, at which there is nothing. Raises OSError for what the disk refuses.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        build(partial, dataset, attributes, later=later)
+        synchronise_tree(partial)
+        partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    synchronise(path.parent)
 
 
 def add(

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from analysis.errors import UsageError
-from train.families import Family
+from train.families import Family, unconditional
 from train.pictures import Picture, digest, resized, shape_at
 
 
@@ -80,7 +80,7 @@ class PixelLatents:
         return self.latent(name, self.tier)  # scaling back gives the same 8 bits
 
     def condition(self, name: str) -> dict[str, Tensor]:
-        return {key: value[0] for key, value in self.family.unconditional(1).items()}
+        return {key: value[0] for key, value in unconditional(self.family, 1).items()}
 
     def digest(self) -> str:
         return digest(self._pictures, f"pixels x {self.scale} at {self.tier}")

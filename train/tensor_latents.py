@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from analysis.errors import UsageError
-from train.families import Family, check_condition, check_latent
+from train.families import Family, check_condition, check_latent, unconditional
 
 
 class TensorLatents:
@@ -29,7 +29,7 @@ class TensorLatents:
         reencoded: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.tier, self.names = tier, tuple(latents)
-        without_text = {name: value[0] for name, value in family.unconditional(1).items()}
+        without_text = {name: value[0] for name, value in unconditional(family, 1).items()}
         self._latents, self._repromoted = latents, repromoted or {}
         self._reencoded = {name: {tier: latent} for name, latent in (reencoded or {}).items()}
         self._conditions = dict.fromkeys(latents, without_text) if conditions is None else conditions

@@ -34,15 +34,3 @@ def inner_products(
 def gram(rows: Float64[np.ndarray, "n length"]) -> Float64[np.ndarray, "n n"]:
     """Inner products of all rows, exactly symmetric."""
     return rows @ rows.T
-
-
-def difference(
-    end: tuple[Float[np.ndarray, "out end"], Float[np.ndarray, "end in"], float],
-    start: tuple[Float[np.ndarray, "out start"], Float[np.ndarray, "start in"], float],
-) -> tuple[Float64[np.ndarray, "out both"], Float64[np.ndarray, "both in"]]:
-    """s U D - s0 U0 D0 as one pair of factors with scale 1: ups side by side, downs one below the other."""
-    (up, down, scale), (up_0, down_0, scale_0) = end, start
-    return (
-        np.concatenate((up.astype(np.float64) * scale, up_0.astype(np.float64) * -scale_0), 1),
-        np.concatenate((down, down_0), 0, dtype=np.float64),
-    )

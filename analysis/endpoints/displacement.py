@@ -13,12 +13,11 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from analysis.base import rank_space
 from analysis.blocks import block_of, depth_order
 from analysis.bytewise import digests
 from analysis.endpoints import schema
 from analysis.endpoints.sources import Source, command_of, common_steps, digest, environment_of
-from analysis.lora.file import LoraFile, LoraModule, read
+from analysis.lora.file import LoraFile, read
 from analysis.lora.pairing import Paired, paired
 from analysis.run_folder import RunFolder
 from analysis.safetensors_file import opened
@@ -64,24 +63,14 @@ def measured(sources: Sequence[Source]) -> tuple[xr.Dataset, Reading]:
 
 def displacement(together: Paired, started: Sequence[bool]) -> Grams:
     """[run, run] inner products by block. The files are the runs' ends, then the starts of those that have one."""
+    signs = np.eye(len(started), len(together.files))  # [run, file]: dW is the end, less the start
+    for file, run in enumerate(np.flatnonzero(started), len(started)):
+        signs[run, file] = -1.0
     grams: Grams = {}
     for module in together.modules:
-        starts = iter(module.files[len(started) :])
-        factors = [
-            rank_space.difference(factors_of(end), factors_of(next(starts)))
-            if has
-            else (end.up * np.float64(end.scale), end.down)
-            for end, has in zip(module.files, started, strict=False)
-        ]
-        ups, downs = ([factor[k] for factor in factors] for k in (0, 1))
-        gram = rank_space.inner_products(ups, downs, np.ones(len(factors)))
-        grams[module.block] = grams.get(module.block, 0.0) + gram
+        gram = signs @ module.inner_products() @ signs.T
+        grams[module.block] = grams.get(module.block, 0.0) + 0.5 * (gram + gram.T)
     return grams
-
-
-def factors_of(module: LoraModule) -> tuple[np.ndarray, np.ndarray, float]:
-    """up, down, scale."""
-    return module.up, module.down, module.scale
 
 
 def reading(names: Sequence[str], together: Paired) -> Reading:

@@ -1,11 +1,10 @@
 """Inner products in rank space against dense matrices in float64."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.base.rank_space import difference, inner_products
+from analysis.base.rank_space import inner_products
 
 SEEDS = st.integers(0, 2**32 - 1)
 RANKS = st.lists(st.integers(0, 5), min_size=1, max_size=4)
@@ -80,12 +79,3 @@ def test_a_run_of_rank_0_has_no_displacement() -> None:
     assert found[1, 1] > 0
     assert found[0].tolist() == [0.0, 0.0, 0.0]
     assert found[:, 2].tolist() == [0.0, 0.0, 0.0]
-
-
-@given(seed=SEEDS)
-def test_a_difference_is_a_pair_of_factors(seed: int) -> None:
-    ups, downs, scales = factors(np.random.default_rng(seed), [3, 2], 6, 5)
-    up, down = difference(*((ups[i], downs[i], float(scales[i])) for i in (0, 1)))
-    expected = scales[0] * ups[0] @ downs[0] - scales[1] * ups[1] @ downs[1]
-    assert up @ down == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    assert inner_products([up], [down], np.ones(1))[0, 0] == pytest.approx(float((expected**2).sum()), rel=1e-11)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.errors import UsageError
-from train.families import block_of, blocks, family_class, grid
+from train.families import block_of, blocks, family_class, grid, unconditional
 from train.families.flux import Flux
 from train.objective import StepInput, interpolate, velocity_target
 
@@ -89,7 +89,7 @@ def test_guidance_is_given_where_the_model_wants_it():
     for embeds in (False, True):
         model = tiny(guidance_embeds=embeds)
         family = Flux(model.config, channels=4)
-        condition = family.unconditional(2)
+        condition = unconditional(family, 2)
         arguments = family.arguments(
             StepInput(torch.zeros(2, 4, 4, 8), torch.full((2,), 0.5), torch.zeros(2, 4, 4, 8), condition)
         )

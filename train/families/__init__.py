@@ -9,7 +9,16 @@ from importlib.metadata import entry_points
 
 from analysis.errors import UsageError
 from train.families.cosmos import Cosmos
-from train.families.family import Family, block_of, blocks, check_condition, check_latent, grid, image_tokens
+from train.families.family import (
+    Family,
+    block_of,
+    blocks,
+    check_condition,
+    check_latent,
+    grid,
+    image_tokens,
+    unconditional,
+)
 from train.families.flux import Flux
 from train.families.qwenimage import QwenImage
 from train.families.sd3 import SD3
@@ -26,6 +35,7 @@ __all__ = [
     "family_class",
     "grid",
     "image_tokens",
+    "unconditional",
 ]
 
 BUILT_IN: tuple[type[Family], ...] = (Flux, SD3, QwenImage, Wan, ZImage, Cosmos)

@@ -4,8 +4,8 @@ Timestep: sigma, not multiplied by anything. Output: noise - x0, our sign. A pic
 frames per second; its padding mask says that nothing is padding. (Cosmos' own video pipelines precondition otherwise.)
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from analysis.errors import UsageError
-from train.families.family import channels_of, zeros
+from train.families.family import channels_of, with_positions
 from train.objective import StepInput
 from train.rope import Rope, band_factors
 
@@ -65,22 +65,9 @@ class Cosmos:
     def keep_time(self, transformer: torch.nn.Module) -> None:
         """The model embeds time in the dtype it is given in."""
 
-    def unconditional(self, batch: int) -> dict[str, Tensor]:
-        """The condition of a model trained without text: one zero token."""
-        return zeros(self, batch)
-
-    @contextmanager
-    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> Iterator[None]:
+    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> AbstractContextManager[None]:
         """Within it queries and keys are turned by ``rope``; learnt positions, if there are any, stay as they are."""
-        if rope.is_native:
-            yield
-            return
-        native: Any = transformer.rope
-        transformer.rope = StretchedPositions(native, rope)
-        try:
-            yield
-        finally:
-            transformer.rope = native
+        return with_positions(transformer, "rope", rope, StretchedPositions)
 
 
 class StretchedPositions(torch.nn.Module):

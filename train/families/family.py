@@ -4,8 +4,8 @@ A family knows how its transformer wants latents, time, conditioning and positio
 order its blocks stand. It holds no weights. docs/adding-a-family.md shows one from end to end.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import prod
 from typing import Any, ClassVar, Protocol
 
@@ -61,10 +61,6 @@ class Family(Protocol):
 
     def stretched(self, transformer: torch.nn.Module, rope: Rope) -> AbstractContextManager[None]:
         """A context in which ``transformer`` uses ``rope``; raises UsageError where there is no RoPE."""
-        ...
-
-    def unconditional(self, batch: int) -> dict[str, Tensor]:
-        """The condition of a model that was trained without text."""
         ...
 
 
@@ -130,12 +126,28 @@ def check_condition(family: Family, name: str, condition: Mapping[str, Tensor]) 
             raise UsageError(f"conditioning of {name}: {key} is {list(found)}, {family.name} takes {wanted}")
 
 
-def zeros(family: Family, batch: int) -> dict[str, Tensor]:
-    """A conditioning of one zero token: [batch, ...]."""
+def unconditional(family: Family, batch: int) -> dict[str, Tensor]:
+    """The condition of a model that was trained without text, one zero token: [batch, ...]."""
     return {
         key: torch.zeros(batch, *(1 if n is None else n for n in shape))
         for key, shape in family.condition_shapes.items()
     }
+
+
+@contextmanager
+def with_positions(
+    transformer: torch.nn.Module, attribute: str, rope: Rope, stretched: Callable[[Any, Rope], Any]
+) -> Iterator[None]:
+    """Within it ``transformer.attribute`` is ``stretched(the native one, rope)``; native changes nothing at all."""
+    if rope.is_native:
+        yield
+        return
+    native = getattr(transformer, attribute)
+    setattr(transformer, attribute, stretched(native, rope))
+    try:
+        yield
+    finally:
+        setattr(transformer, attribute, native)
 
 
 def without_rope(family: Family, rope: Rope) -> AbstractContextManager[None]:

@@ -4,8 +4,8 @@ Timestep: sigma itself (the model multiplies by 1000). Output: noise - x0, our s
 patches of patch x patch latent pixels, channels first inside a token, in row order.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from math import isqrt
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from analysis.errors import UsageError
 from analysis.lora import original_names
 from train.families import packing
-from train.families.family import zeros
+from train.families.family import with_positions
 from train.families.float32_time import embed_in_float32
 from train.objective import StepInput
 from train.rope import Rope, band_factors
@@ -94,22 +94,14 @@ class Flux:
         row, column = torch.meshgrid(rows, columns, indexing="ij")
         return torch.stack([torch.zeros(row.numel()), row.flatten(), column.flatten()], 1)
 
-    def unconditional(self, batch: int) -> dict[str, Tensor]:
-        """The condition of a model trained without text: one zero token."""
-        return zeros(self, batch)
-
-    @contextmanager
-    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> Iterator[None]:
+    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> AbstractContextManager[None]:
         """Within it ``transformer`` turns its queries and keys by ``rope``; native changes nothing at all."""
-        if rope.is_native:
-            yield
-            return
-        native: Any = transformer.pos_embed
-        transformer.pos_embed = StretchedPositions(native.theta, tuple(native.axes_dim), rope)
-        try:
-            yield
-        finally:
-            transformer.pos_embed = native
+        return with_positions(transformer, "pos_embed", rope, stretched_positions)
+
+
+def stretched_positions(native: Any, rope: Rope) -> torch.nn.Module:
+    """The model's position embedding, ``native``, stretched by ``rope``."""
+    return StretchedPositions(native.theta, tuple(native.axes_dim), rope)
 
 
 class StretchedPositions(torch.nn.Module):

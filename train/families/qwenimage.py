@@ -5,8 +5,8 @@ Rows and columns are counted from the middle of the picture; text stands on the 
 Text is best kept without padding: then there is no mask.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from analysis.errors import UsageError
 from train.families import packing
-from train.families.family import channels_of, zeros
+from train.families.family import channels_of, with_positions
 from train.families.float32_time import embed_in_float32
 from train.objective import StepInput
 from train.rope import Rope, band_factors
@@ -64,22 +64,9 @@ class QwenImage:
         """The model rounds sigma to the dtype of its activations."""
         embed_in_float32(transformer, "time_text_embed", 1)
 
-    def unconditional(self, batch: int) -> dict[str, Tensor]:
-        """The condition of a model trained without text: one zero token."""
-        return zeros(self, batch)
-
-    @contextmanager
-    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> Iterator[None]:
+    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> AbstractContextManager[None]:
         """Within it image tokens are turned by ``rope``, from the middle outwards; text tokens as ever."""
-        if rope.is_native:
-            yield
-            return
-        native: Any = transformer.pos_embed
-        transformer.pos_embed = StretchedPositions(native, rope)
-        try:
-            yield
-        finally:
-            transformer.pos_embed = native
+        return with_positions(transformer, "pos_embed", rope, StretchedPositions)
 
 
 class StretchedPositions(torch.nn.Module):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from train.families.family import channels_of, without_rope, zeros
+from train.families.family import channels_of, without_rope
 from train.objective import StepInput
 from train.rope import Rope
 
@@ -57,7 +57,3 @@ class SD3:
     def stretched(self, transformer: torch.nn.Module, rope: Rope) -> AbstractContextManager[None]:
         """UsageError unless ``rope`` is native."""
         return without_rope(self, rope)
-
-    def unconditional(self, batch: int) -> dict[str, Tensor]:
-        """The condition of a model trained without text: one zero token."""
-        return zeros(self, batch)

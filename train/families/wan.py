@@ -7,15 +7,15 @@ a timestep for each token, which without a first frame is one for all. A latent 
 come back cropped.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from analysis.errors import UsageError
-from train.families.family import channels_of, zeros
+from train.families.family import channels_of, with_positions
 from train.objective import StepInput
 from train.rope import Rope, band_factors
 
@@ -60,22 +60,9 @@ class Wan:
     def keep_time(self, transformer: torch.nn.Module) -> None:
         """The model embeds time in the dtype it is given in."""
 
-    def unconditional(self, batch: int) -> dict[str, Tensor]:
-        """The condition of a model trained without text: one zero token."""
-        return zeros(self, batch)
-
-    @contextmanager
-    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> Iterator[None]:
+    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> AbstractContextManager[None]:
         """Within it ``transformer`` turns its queries and keys by ``rope``; frames keep their places."""
-        if rope.is_native:
-            yield
-            return
-        native: Any = transformer.rope
-        transformer.rope = stretched_positions(native, rope)
-        try:
-            yield
-        finally:
-            transformer.rope = native
+        return with_positions(transformer, "rope", rope, stretched_positions)
 
 
 def stretched_positions(native: Any, rope: Rope) -> torch.nn.Module:

@@ -5,15 +5,15 @@ Latents [C, 1, H, W] and captions [T, D] come as lists, one entry a sample. Capt
 model to multiples of 32 tokens.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from analysis.errors import UsageError
-from train.families.family import channels_of, zeros
+from train.families.family import channels_of, with_positions
 from train.objective import StepInput
 from train.rope import Rope, band_factors
 
@@ -56,22 +56,9 @@ class ZImage:
     def keep_time(self, transformer: torch.nn.Module) -> None:
         """The model embeds time in the dtype it is given in."""
 
-    def unconditional(self, batch: int) -> dict[str, Tensor]:
-        """The condition of a model trained without text: one zero token."""
-        return zeros(self, batch)
-
-    @contextmanager
-    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> Iterator[None]:
+    def stretched(self, transformer: torch.nn.Module, rope: Rope) -> AbstractContextManager[None]:
         """Within it image tokens are turned by ``rope``; captions, which count along the first axis alone, as ever."""
-        if rope.is_native:
-            yield
-            return
-        native: Any = transformer.rope_embedder
-        transformer.rope_embedder = stretched_positions(native, rope)
-        try:
-            yield
-        finally:
-            transformer.rope_embedder = native
+        return with_positions(transformer, "rope_embedder", rope, stretched_positions)
 
 
 def stretched_positions(native: Any, rope: Rope) -> Any:

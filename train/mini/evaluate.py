@@ -8,6 +8,7 @@ from diffusers import FluxTransformer2DModel
 from torch import Tensor
 
 from train.crn import normal
+from train.families import unconditional
 from train.families.flux import Flux
 from train.mini.pretrain import latent
 from train.mini.wiener import Wiener
@@ -63,7 +64,7 @@ def losses(
 @torch.no_grad()
 def _model_loss(model: FluxTransformer2DModel, family: Flux, x0: Tensor, noise: Tensor, sigma: float) -> Tensor:
     level = torch.full((len(x0),), sigma)
-    return step_loss(model, family, flow_matching(x0, noise, level, family.unconditional(len(x0))))
+    return step_loss(model, family, flow_matching(x0, noise, level, unconditional(family, len(x0))))
 
 
 def _filter_loss(wiener: Wiener, x0: Tensor, noise: Tensor, sigma: float) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from analysis.errors import UsageError
 from train import tensors_file
 from train.crn import generator
+from train.families import unconditional
 from train.families.flux import Flux
 from train.objective import flow_matching
 from train.step import step_loss
@@ -106,7 +107,7 @@ def advance(training: Training, pixels: dict[int, Tensor], recipe: Recipe) -> fl
     training.optimizer.param_groups[0]["lr"] = rate_of(step, recipe)
     family = Flux(model.config, channels=3)
     x0, noise, sigma = batch_of(pixels, step, recipe)
-    loss = step_loss(model, family, flow_matching(x0, noise, sigma, family.unconditional(len(x0)))).mean()
+    loss = step_loss(model, family, flow_matching(x0, noise, sigma, unconditional(family, len(x0)))).mean()
     training.optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)

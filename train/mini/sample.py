@@ -8,6 +8,7 @@ from diffusers import FluxTransformer2DModel
 from PIL import Image
 
 from train.crn import normal
+from train.families import unconditional
 from train.families.flux import Flux
 from train.objective import StepInput
 
@@ -19,7 +20,7 @@ def sampled(model: FluxTransformer2DModel, count: int, side: int, *, seed: int) 
     """``count`` pictures, uint8 [count, side, side, 3], from noise that depends on ``seed`` alone."""
     family = Flux(model.config, channels=3)
     x = torch.stack([normal((3, side, side), seed=seed, purpose="mini sample", index=(i,)) for i in range(count)])
-    condition = family.unconditional(count)
+    condition = unconditional(family, count)
     levels = torch.linspace(1, 0, STEPS + 1)
     for here, there in pairwise(levels):
         step = StepInput(x, here.expand(count), x, condition)

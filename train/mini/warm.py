@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from train import tensors_file
 from train.adapter import Lora, attach, plain_name, save
 from train.crn import generator
+from train.families import unconditional
 from train.families.flux import Flux
 from train.model import Model
 from train.objective import flow_matching
@@ -58,7 +59,7 @@ def batch_loss(model: Model, corpus: Tensor, g: torch.Generator, batch: int) -> 
     x0 = corpus[torch.randint(len(corpus), (batch,), generator=g)]
     sigma = (torch.arange(batch) + torch.rand(batch, generator=g)) / batch
     noise = torch.randn(x0.shape, generator=g)
-    step = flow_matching(x0, noise, sigma, model.family.unconditional(len(x0)))
+    step = flow_matching(x0, noise, sigma, unconditional(model.family, len(x0)))
     return step_loss(model.transformer, model.family, step).mean()
 
 

@@ -9,7 +9,7 @@ import torch
 from analysis.errors import UsageError
 from train import model
 from train.adapter import Lora, attach
-from train.families import blocks, families
+from train.families import blocks, families, unconditional
 from train.job import prepare
 from train.objective import StepInput
 from train.settings import Settings
@@ -59,7 +59,7 @@ def test_the_pages_family_is_found_and_feeds_its_model(plugged_in, folder):
         "joint_transformer_blocks.0", "single_transformer_blocks.0", "single_transformer_blocks.1"
     ]  # fmt: skip
     x, target = torch.randn(2, 2, 4, 8, 12, generator=torch.Generator().manual_seed(0))
-    step = StepInput(x, torch.tensor([0.2, 0.9]), target, found.family.unconditional(2))
+    step = StepInput(x, torch.tensor([0.2, 0.9]), target, unconditional(found.family, 2))
     theirs = found.transformer(
         hidden_states=x, timestep=torch.tensor([0.2, 0.9]), encoder_hidden_states=torch.zeros(2, 1, 32)
     ).sample

@@ -5,7 +5,7 @@ import torch
 
 from analysis.errors import UsageError
 from train.execution import Execution, executed_as
-from train.families import block_of, blocks, image_tokens
+from train.families import block_of, blocks, image_tokens, unconditional
 from train.objective import StepInput
 from train.plan import NATIVE
 from train.step import step_loss
@@ -153,5 +153,5 @@ def test_tokens_count_frames(tiny_family):
 
 def test_a_model_without_text_takes_its_unconditional_token(tiny_family):
     model, family, step = tiny_family.build(), tiny_family.family(), given(tiny_family)
-    answer = step_loss(model, family, StepInput(step.x_sigma, step.sigma, step.target, family.unconditional(2)))
+    answer = step_loss(model, family, StepInput(step.x_sigma, step.sigma, step.target, unconditional(family, 2)))
     assert answer.isfinite().all()

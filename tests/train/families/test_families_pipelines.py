@@ -19,6 +19,7 @@ from diffusers import (
 )
 from torch import Tensor, nn
 
+from train.families import unconditional
 from train.objective import StepInput, interpolate, velocity_target
 
 SIGMAS = [0.9, 0.4]
@@ -153,7 +154,7 @@ def test_the_pipeline_feeds_the_model_as_we_do_and_follows_the_exact_velocity(ti
 def test_each_wrong_convention_is_seen(one_family):
     """The comparison itself can fail: time in thousands, time backwards, bfloat16 time."""
     step = StepInput(
-        torch.zeros(1, 4, 8, 12), torch.tensor([0.9]), torch.zeros(1), one_family("sd3").family().unconditional(1)
+        torch.zeros(1, 4, 8, 12), torch.tensor([0.9]), torch.zeros(1), unconditional(one_family("sd3").family(), 1)
     )
     right = one_family("sd3").family().arguments(step)["timestep"]
     assert equal(right, torch.tensor([900.0]))
@@ -177,7 +178,7 @@ def test_cosmos_is_told_that_nothing_is_padding(one_family, monkeypatch):
     tiny = one_family("cosmos")
     model, family = tiny.build(concat_padding_mask=True), tiny.family(concat_padding_mask=True)
     x = torch.randn(2, 4, 8, 12, generator=torch.Generator().manual_seed(0))
-    step = StepInput(x, torch.tensor([0.3, 0.8]), x, family.unconditional(2))
+    step = StepInput(x, torch.tensor([0.3, 0.8]), x, unconditional(family, 2))
     monkeypatch.setattr("train.families.cosmos.find_spec", lambda name: None)
     with pytest.raises(Exception, match="needs torchvision"):
         family.arguments(step)
@@ -195,7 +196,7 @@ def test_wans_time_for_each_token_is_one_time_where_no_frame_is_given(one_family
     tiny = one_family("wan")
     model, family = tiny.build(), tiny.family()
     x = torch.randn(1, 4, 2, 8, 12, generator=torch.Generator().manual_seed(0))
-    arguments = family.arguments(StepInput(x, torch.tensor([0.6]), x, family.unconditional(1)))
+    arguments = family.arguments(StepInput(x, torch.tensor([0.6]), x, unconditional(family, 1)))
     with torch.no_grad():
         one = model(**arguments)[0]
         each = model(**arguments | {"timestep": arguments["timestep"].expand(1, 48)})[0]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.errors import UsageError
-from train.families import family_class
+from train.families import family_class, unconditional
 from train.objective import StepInput
 from train.rope import Rope, Stretch, resolve
 from train.step import step_loss
@@ -22,7 +22,7 @@ def case(tiny_family):
     """Model, family and a step on the small grid."""
     family, g = tiny_family.family(), torch.Generator().manual_seed(0)
     x, target = torch.randn(2, 1, 4, *tiny_family.frames, 2 * GRID[0], 2 * GRID[1], generator=g)
-    return tiny_family.build(), family, StepInput(x, torch.tensor([0.5]), target, family.unconditional(1))
+    return tiny_family.build(), family, StepInput(x, torch.tensor([0.5]), target, unconditional(family, 1))
 
 
 def loss(case, rope):
