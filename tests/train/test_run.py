@@ -273,7 +273,7 @@ def test_a_dry_run_prints_settings_that_a_file_can_hold(capsys, tmp_path, tiny):
         (["--attention", "flash9"], "attention backend 'flash9'"),
         (["--images", "9"], "--images 9: the corpus has 5"),
         (["--device", "cuda"], "--device cuda: torch finds none"),
-        (["--adapter", "nowhere.safetensors"], "nowhere.safetensors: not a readable"),
+        (["--adapter", "nowhere.safetensors"], "nowhere.safetensors cannot be read (No such file or directory)"),
         (["--model", "nowhere"], "model nowhere"),
         (["--steps", "many"], "--steps"),
     ],

@@ -78,6 +78,7 @@ def finished(tmp_path):
     command = "train --steps 3 --latents x --threads 1 --resume --out elsewhere/a"
     (folder / "run.json").write_text(json.dumps({"command": command, "settings": settings, "code": {"version": "0"}}))
     (folder / "summary.json").write_text('{"steps": 3}')
+    (folder / "adapter.safetensors").touch()
     return run, folder
 
 
@@ -86,6 +87,8 @@ def test_a_run_is_done_when_it_is_this_one_and_finished(finished):
     assert runs.is_done(run, folder)
     for name, value in (("steps", 4), ("latents", "y"), ("threads", 2), ("model", "m"), ("adapter", "b"), ("rank", 3)):
         assert not runs.is_done(runs.Run("a", Settings(**(vars(run.settings) | {name: value}))), folder)
+    (folder / "adapter.safetensors").unlink()  # what it was made for
+    assert not runs.is_done(run, folder)
 
 
 @pytest.mark.parametrize(
