@@ -108,8 +108,11 @@ def per_image(excess: Jackknifed, moments: Moments, margin: Threshold) -> Questi
 RULES: dict[str, Callable[..., Question]] = {"relative": relative, "angle": angle, "gap": gap, "budget": budget}
 
 
-def decide(question: Question, baseline: Jackknifed) -> Verdict:
-    """Verdict of a question; nothing is said where the baseline's |mu0|^2 is itself not resolved from 0."""
+def decide(question: Question, baseline: Jackknifed, *, level: float = LEVEL) -> Verdict:
+    """Verdict of a question; nothing is said where the baseline's |mu0|^2 is itself not resolved from 0.
+
+    level: one-sided, of each verdict.
+    """
     contrast = scaled_difference(question.numerator, question.denominator, question.threshold)
     safe, harmful = _variances(question, contrast)
     degrees = degrees_of_freedom(contrast)
@@ -117,7 +120,7 @@ def decide(question: Question, baseline: Jackknifed) -> Verdict:
     p_safe = np.maximum(one_sided_p(-contrast.value, safe, degrees), gate)
     p_harmful = np.maximum(one_sided_p(contrast.value, harmful, degrees), gate)
     with np.errstate(invalid="ignore"):
-        verdict = np.where(p_safe < LEVEL, SAFE, np.where(p_harmful < LEVEL, HARMFUL, UNRESOLVED))
+        verdict = np.where(p_safe < level, SAFE, np.where(p_harmful < level, HARMFUL, UNRESOLVED))
     return Verdict(verdict, p_safe, p_harmful, contrast, degrees, safe, harmful)
 
 

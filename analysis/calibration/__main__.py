@@ -1,6 +1,7 @@
-"""`python -m analysis.calibration [REPEATS]`: worst sizes and coverages over the full grid, as a table.
+"""`python -m analysis.calibration [REPEATS] [--looks K]`: worst sizes and coverages over the full grid, as a table.
 
-The fourth spectrum is that of the store given by `--store`, or of the mini model.
+With ``--looks`` sizes under that many looks. The fourth spectrum is that of the store given by `--store`, or of the mini
+model.
 """
 
 import argparse
@@ -10,8 +11,10 @@ import numpy as np
 import xarray as xr
 
 from analysis import synthetic
+from analysis.calibration import looks
 from analysis.calibration.cases import Case, full_grid, power_laws
 from analysis.calibration.simulate import simulate
+from analysis.sequential import Looks
 
 Row = tuple[Case, dict[str, float]]
 
@@ -27,7 +30,8 @@ def store_spectrum(path: str | None, parameters: int = 64) -> np.ndarray:
 def table(rows: list[Row]) -> str:
     """Worst case of every rate, per population and tail, as Markdown."""
     lines = ["| rate | population | tails | worst | mean | worst case |", "|---|---|---|---|---|---|"]
-    names = sorted({name for _, rates in rows for name in rates if not name.startswith("unresolved")}, reverse=True)
+    told = {name for _, rates in rows for name in rates if not name.startswith(("unresolved", "images"))}
+    names = sorted(told, reverse=True)
     for name in names:
         for population in ("images", "corpus"):
             for tails, heavy in (("light", False), ("heavy", True)):
@@ -51,11 +55,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m analysis.calibration")
     parser.add_argument("repeats", type=int, nargs="?", default=4000)
     parser.add_argument("--store", help="probe store to take the fourth spectrum from")
+    parser.add_argument("--looks", type=int, help="look this often, and stop when the verdict is settled")
     arguments = parser.parse_args()
-    cases = full_grid(power_laws() | {"store" if arguments.store else "mini": store_spectrum(arguments.store)})
+    spectra = power_laws() | {"store" if arguments.store else "mini": store_spectrum(arguments.store)}
+    number: int | None = arguments.looks
+    cases = full_grid(spectra) if number is None else list(looks.look_grid(spectra, number))
     rows = []
     for index, case in enumerate(cases):
-        rows.append((case, simulate(case, repeats=arguments.repeats, seed=index)))
+        if number is None:
+            found = simulate(case, repeats=arguments.repeats, seed=index)
+        else:
+            at = Looks.equally_spaced(case.images, number)
+            found = looks.simulate(case, at, repeats=arguments.repeats, seed=index)
+        rows.append((case, found))
         print(f"\r{index + 1}/{len(cases)} {case.name:<80}", end="", file=sys.stderr)
     print(file=sys.stderr)
     print(table(rows))

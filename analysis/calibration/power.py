@@ -15,14 +15,14 @@ def power(case: Case, *, repeats: int, seed: int) -> dict[str, float]:
 
 def _verdicts(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, np.ndarray]:
     out = {}
-    for rule, question in _questions(case, world, drawn, measured).items():
+    for rule, question in _margins(case, world, drawn, measured).items():
         decided = verdict.decide(question, measured.baseline)
         for name in (verdict.SAFE, verdict.HARMFUL):
             out[f"{name}_{rule}"] = decided.verdict[:, 0] == name
     return out
 
 
-def _questions(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, verdict.Question]:
+def _margins(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, verdict.Question]:
     """Every rule with the margin that a bias of that length would reach; a turn of that length for ``angle``."""
     square = case.margin**2
     grown = 1.0 + 2.0 * world.difference * world.correlation + world.difference**2

@@ -49,7 +49,7 @@ def _drawn(case: Case, world: Planted, generator: np.random.Generator, repeats: 
 def _outcomes(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, np.ndarray]:
     """Verdicts with the truth at the margin, and intervals that hold it."""
     out: dict[str, np.ndarray] = {}
-    for rule, question in _questions(case, world, drawn, measured).items():
+    for rule, question in questions(case, world, drawn, measured).items():
         decided = verdict.decide(question, measured.baseline)
         for name in (verdict.SAFE, verdict.HARMFUL):
             out[f"{name}_{rule}"] = decided.verdict[:, 0] == name
@@ -81,7 +81,7 @@ def true_noise(case: Case, world: Planted, drawn: Draws) -> Float[np.ndarray, " 
     return world.noise_scale * (1.0 - world.between) * (drawn.scale**2).mean(-1)
 
 
-def _questions(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, verdict.Question]:
+def questions(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, verdict.Question]:
     """Every rule's question, with the margin put where the truth is; ``relative`` keeps the case's margin."""
     bias, treated = drawn.bias[:, :1], drawn.mean[:, None] + drawn.bias[:, :1]
     cosine = (drawn.mean[:, None] * treated).sum(-1) / np.linalg.norm(treated, axis=-1)
