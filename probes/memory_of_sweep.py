@@ -16,7 +16,7 @@ from train.batch import stacked
 from train.execution import executed_as
 from train.memory import Memory, peak, size_of, weights_of
 from train.objective import StepInput
-from train.plan import NATIVE, Sample
+from train.plan import Sample
 from train.step import step_input, step_loss
 
 FLOAT64 = 8  # bytes
@@ -25,10 +25,9 @@ FLOAT64 = 8  # bytes
 def memory_of(sweep: Sweep, measure: StepGradients, arms: tuple[Arm, ...], tokens: np.ndarray, room: Room) -> Memory:
     """Estimated from each arm's own step at its largest image. tokens: [arms, images]."""
     found = [
-        activations(
-            measure, arm, sigma_of(arm, sweep.sigmas), sweep.images[int(row.argmax())], sweep.draws * sweep.group
-        )
+        activations(measure, arm, sigma, sweep.images[int(row.argmax())], sweep.draws * sweep.group)
         for arm, row in zip(arms, tokens, strict=True)
+        for sigma in sigmas_of(arm, sweep.sigmas)
     ]
     known = [n for n in found if n is not None]
     latents = measure.source.latents
@@ -48,9 +47,9 @@ def memory_of(sweep: Sweep, measure: StepGradients, arms: tuple[Arm, ...], token
     )
 
 
-def sigma_of(arm: Arm, sigmas: tuple[float, ...]) -> float:
-    """The first sigma at which the arm is active; if it never is, the first."""
-    return next((sigma for sigma in sigmas if arm.plan(sigma) != NATIVE), sigmas[0])
+def sigmas_of(arm: Arm, sigmas: tuple[float, ...]) -> list[float]:
+    """The first sigma of each way in which the arm makes a step on this grid."""
+    return list({arm.plan(sigma): sigma for sigma in reversed(sigmas)}.values())
 
 
 def activations(measure: StepGradients, arm: Arm, sigma: float, image: str, samples: int) -> int | None:

@@ -11,8 +11,9 @@ from analysis.errors import UsageError
 from probes.cli import app
 from probes.grad import Settings, prepare, resolve_arms
 from probes.measure import StepGradients
+from probes.memory_of_sweep import sigmas_of
 from train import memory, model
-from train.arms import NATIVE_ARM
+from train.arms import NATIVE_ARM, parse
 from train.execution import device_named
 from train.plan import Sample
 
@@ -60,6 +61,12 @@ def test_the_dry_run_tells_memory_within_half_of_what_is_allocated(capsys, tmp_p
     assert told["loop"]["activations"] < 0.5 * told["func"]["activations"]
     a, n, d, blocks = 2, 2, 2, len(sweep.blocks)
     assert told["loop"]["gram"] == 8 * blocks * ((a * n) ** 2 + n * (a * d) ** 2 + n * a * d * a)
+
+
+def test_memory_is_looked_at_once_for_each_way_an_arm_steps():
+    grid = (0.2, 0.4, 0.6, 0.7, 0.9)
+    assert sorted(sigmas_of(parse("demote:48@0.8,attention:math@0.5"), grid)) == [0.2, 0.6, 0.9]
+    assert sigmas_of(parse("demote:48"), grid) == [0.2]
 
 
 def test_checkpointing_saves_memory_and_changes_no_gradient_by_more_than_rounding():

@@ -1,7 +1,9 @@
 """What ``train cache`` writes, and that every change of what it is made from is seen."""
 
+import gc
 import json
 import shutil
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from PIL import Image
 
 from analysis import lock
 from analysis.errors import UsageError
-from train.cache import autoencoder, index, opening
+from train.cache import autoencoder, index, opening, texts
 from train.cache.build import Request, cache
 from train.cache.model import described
 from train.pictures import read_picture, resized
@@ -65,6 +67,26 @@ def test_each_latent_is_the_photograph_cut_resized_and_encoded(family, request_o
         assert not torch.equal(latents.reencoded(name), native)
     assert latents.condition("b")["encoder_hidden_states"].shape == (512, 32)
     assert not torch.equal(*(latents.condition(n)["encoder_hidden_states"] for n in "ab"))
+
+
+def test_text_encoders_are_gone_before_the_autoencoder_is_loaded(request_of, tmp_path, monkeypatch):
+    """Nothing needs to be offloaded: no two of the model's parts are held at one time."""
+    encoders, load_texts, load_autoencoder = [], texts.loaded, autoencoder.load
+
+    def loaded(*given):
+        pipeline = load_texts(*given)
+        encoders.extend(weakref.ref(m) for m in vars(pipeline).values() if isinstance(m, torch.nn.Module))
+        return pipeline
+
+    def alone(*given):
+        gc.collect()
+        assert encoders
+        assert [alive() for alive in encoders if alive() is not None] == []
+        return load_autoencoder(*given)
+
+    monkeypatch.setattr(texts, "loaded", loaded)
+    monkeypatch.setattr(autoencoder, "load", alone)
+    cache(request_of(), tmp_path / "c", dry_run=False)
 
 
 def test_a_second_time_does_nothing_and_two_places_hold_the_same_bytes(request_of, tmp_path, capsys):
