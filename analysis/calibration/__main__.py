@@ -1,7 +1,7 @@
 """`python -m analysis.calibration [REPEATS] [--looks K]`: worst sizes and coverages over the full grid, as a table.
 
-With ``--looks`` sizes under that many looks. The fourth spectrum is that of the store given by `--store`, or of the mini
-model.
+With ``--looks`` sizes under that many looks. The fourth spectrum is that of the store given by `--store`, or of the
+mini model.
 """
 
 import argparse

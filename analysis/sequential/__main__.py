@@ -1,4 +1,4 @@
-"""`python -m analysis.sequential LOOKS ...`: nominal one-sided levels of that many equally spaced looks, a line each."""
+"""`python -m analysis.sequential LOOKS ...`: nominal one-sided levels of so many equally spaced looks."""
 
 import sys
 

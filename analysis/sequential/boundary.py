@@ -45,4 +45,5 @@ def nominal_level(shares: tuple[float, ...], total: float = TOTAL) -> float:
         return crossing(bound, shares) - total
 
     lowest, highest = -special.ndtri(total), -special.ndtri(total / len(shares))
-    return float(special.ndtr(-float(optimize.brentq(excess, lowest, highest, xtol=1e-10))))
+    bound = optimize.root_scalar(excess, bracket=(lowest, highest), xtol=1e-10).root
+    return float(special.ndtr(-bound))
