@@ -1,10 +1,27 @@
 """A model of one or two blocks with a corpus, small enough to train it dozens of times, and runs of it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+
+@pytest.fixture
+def plugged_in(tmp_path, monkeypatch):
+    """docs/adding-a-family.md as a package that pip has installed: its code and its entry points."""
+    page = (Path(__file__).parents[2] / "docs" / "adding-a-family.md").read_text()
+    code, toml = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL).group(1) for kind in ("python", "toml"))
+    assert len(code.splitlines()) < 100
+    (tmp_path / "aura_flow_family.py").write_text(code)
+    info = tmp_path / "aura_flow_family-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: aura-flow-family\nVersion: 1.0\n")
+    groups = re.findall(r'\[project\.entry-points\."(.*?)"\]\n(.*) = "(.*)"\n', toml)
+    assert [group for group, _, _ in groups] == ["sigma_probes.families", "sigma_probes.captions"]
+    (info / "entry_points.txt").write_text("".join(f"[{group}]\n{name} = {at}\n" for group, name, at in groups))
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,14 @@
 """Captions to conditioning, by the encode_prompt of each family's own pipeline, at the length its call would take.
 
 A pipeline's quirks (templates, padding, cutting, cleaning) are thereby its own. Captions go one at a time, so nothing
-depends on which others stand beside them.
+depends on which others stand beside them. Families of other packages bring theirs through the entry point group
+``sigma_probes.captions`` (docs/adding-a-family.md).
 """
 
 import inspect
 import warnings
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +31,13 @@ Encode = Callable[[str], Condition]
 
 def load(family: Family, model: Path, dtype: str, device: str) -> Encode:
     """Caption -> conditioning by the family's names, without a batch axis. UsageError for what ``model`` lacks."""
-    if family.name not in ENCODERS:
+    known = ENCODERS | {point.name: point.load() for point in entry_points(group="sigma_probes.captions")}
+    if family.name not in known:
         raise UsageError(
-            f"family {family.name}: no text encoding is known for it; known: {', '.join(ENCODERS)}; "
-            "encode captions in Python and hand train.tensor_latents.TensorLatents to train.run.run"
+            f"family {family.name}: no text encoding is known for it; known: {', '.join(known)}; "
+            "docs/adding-a-family.md shows how to add one"
         )
-    pipeline_class, encoding = ENCODERS[family.name]
+    pipeline_class, encoding = known[family.name]
     quiet()
     try:
         pipeline = loaded(pipeline_class, model, DTYPES[dtype], device)

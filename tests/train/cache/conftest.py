@@ -167,6 +167,20 @@ def z_image(scheduler):
     )  # fmt: skip
 
 
+def aura_flow(scheduler):
+    from diffusers import AuraFlowPipeline, AuraFlowTransformer2DModel
+
+    transformer = AuraFlowTransformer2DModel(
+        sample_size=32, patch_size=2, in_channels=4, num_mmdit_layers=1, num_single_dit_layers=1, attention_head_dim=8,
+        num_attention_heads=4, caption_projection_dim=32, joint_attention_dim=32, out_channels=4,
+        pos_embed_max_size=1024,
+    )  # fmt: skip
+    return AuraFlowPipeline(
+        tokenizer=t5_tokenizer(), text_encoder=t5_encoder("UMT5"), vae=kl(), transformer=transformer,
+        scheduler=scheduler,
+    )  # fmt: skip
+
+
 def save_anima(folder):
     """Anima's parts; diffusers has a modular pipeline for it alone."""
     from diffusers import AnimaTextConditioner, CosmosTransformer3DModel
@@ -186,7 +200,7 @@ def save_anima(folder):
     t5_tokenizer().save_pretrained(folder / "t5_tokenizer")
 
 
-PIPELINES = {"flux": flux, "sd3": sd3, "qwenimage": qwenimage, "wan": wan, "z_image": z_image}
+PIPELINES = {"flux": flux, "sd3": sd3, "qwenimage": qwenimage, "wan": wan, "z_image": z_image, "aura_flow": aura_flow}
 
 
 def save_model(name, folder):

@@ -56,6 +56,35 @@ def test_photographs_to_a_safety_curve_and_end_points(family, model_folder, phot
     assert 0 < json.loads(ends)["pairs"][0]["cosine"] < 1
 
 
+def test_a_family_of_another_package_is_cached_and_trained(
+    plugged_in, model_folder, photographs, tmp_path, typed, monkeypatch
+):
+    from train.cache import autoencoder, texts
+
+    model, cache, run = model_folder("aura_flow"), tmp_path / "cache", tmp_path / "run"
+    made = ("train", "cache", "--model", model, "--images", photographs, "--tiers", "64", "--out", cache)
+    typed(*made)
+    for module in (autoencoder, texts):
+        monkeypatch.setattr(module, "load", None)
+    typed(
+        "train", "--model", model, "--latents", cache, "--steps", 2, "--rank", 2, "--out", run, "--threads", 1,
+        "--device", "cpu",
+    )  # fmt: skip
+    assert (run / "adapter.safetensors").exists()
+
+
+def test_a_family_without_captions_is_told_how_to_add_them(
+    plugged_in, model_folder, photographs, tmp_path, capsys, monkeypatch
+):
+    from train.cache import texts
+    from train.cli import app
+
+    monkeypatch.setattr(texts, "entry_points", lambda group: [])
+    words = ["cache", "--model", model_folder("aura_flow"), "--images", photographs, "--tiers", "64"]
+    assert exit_code(app, [*map(str, words), "--out", str(tmp_path / "cache")], name="train") == 2
+    assert "train: family aura_flow: no text encoding is known for it; known: flux, " in capsys.readouterr().err
+
+
 def test_what_is_no_cache_is_one_line(model_folder, photographs, capsys, tmp_path):
     from train import model
 

@@ -1,8 +1,5 @@
 """docs/adding-a-family.md as it stands: its family, plugged in by an entry point, is measured and trained."""
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -16,25 +13,6 @@ from train.settings import Settings
 from train.step import step_loss
 from train.tensor_latents import TensorLatents
 from train.training_step import advance
-
-PAGE = Path(__file__).parents[3] / "docs" / "adding-a-family.md"
-
-
-@pytest.fixture
-def plugged_in(tmp_path, monkeypatch):
-    """A package with the page's code and entry point, as pip would install it."""
-    code, toml = (
-        re.search(rf"```{kind}\n(.*?)```", PAGE.read_text(), re.DOTALL).group(1) for kind in ("python", "toml")
-    )
-    assert len(code.splitlines()) < 100
-    (tmp_path / "aura_flow_family.py").write_text(code)
-    info = tmp_path / "aura_flow_family-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: aura-flow-family\nVersion: 1.0\n")
-    group, entry = toml.strip().splitlines()
-    assert group == '[project.entry-points."sigma_probes.families"]'
-    (info / "entry_points.txt").write_text(f"[sigma_probes.families]\n{entry.replace(chr(34), '')}\n")
-    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.fixture
