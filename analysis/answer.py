@@ -56,8 +56,12 @@ def gathered(
     metric: str | None = None,
     gate: gates.Gate | None = None,
     every_block: bool = False,
+    steps: int = 1,
 ) -> Answer:
-    """Windows, decision and warnings of an assessed store, at ``metric`` or the store's first. Raises UsageError."""
+    """Windows, decision and warnings of an assessed store, at ``metric`` or the store's first. Raises UsageError.
+
+    steps: checkpoints at which the gate is asked.
+    """
     metrics = assessed["metric"].values.tolist()
     if metric is not None and metric not in metrics:
         raise UsageError(f"metric {metric!r} is not in this store; it has {', '.join(metrics)}")
@@ -65,7 +69,7 @@ def gathered(
     decision = None
     if gate is not None:
         grid = dataset["sigma"].values.tolist()
-        decision = gates.decide(assessed, gate, metric=chosen, grid=grid, every_block=every_block)
+        decision = gates.decide(assessed, gate, metric=chosen, grid=grid, every_block=every_block, steps=steps)
     return Answer(
         assessed=assessed if metric is None else assessed.sel(metric=[metric]),
         metric=chosen,
@@ -94,18 +98,21 @@ def as_json(answer: Answer, files: Mapping[str, str] | None = None) -> dict[str,
         "windows": _per_arm(answer.safe, arms),
         "windows_in_every_block": _per_arm(answer.safe_in_every_block, arms),
         "harmful_windows": _per_arm(answer.harmful, arms),
-        "gate": None
-        if decision is None
-        else {
-            "arm": decision.gate.arm,
-            "lo": decision.gate.lo,
-            "hi": decision.gate.hi,
-            "sigmas": list(decision.sigmas),
-            "verdict": decision.verdict,
-            "reason": decision.reason,
-        },
+        "gate": None if decision is None else gate_as_json(decision),
         "warnings": answer.warnings,
         "files": dict(files or {}),
+    }
+
+
+def gate_as_json(decision: gates.Decision) -> dict[str, Any]:
+    """The answer of a gate."""
+    return {
+        "arm": decision.gate.arm,
+        "lo": decision.gate.lo,
+        "hi": decision.gate.hi,
+        "sigmas": list(decision.sigmas),
+        "verdict": decision.verdict,
+        "reason": decision.reason,
     }
 
 

@@ -10,6 +10,10 @@ from analysis.entry import run
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="Folder that probes grad made.", show_default=False)]
+Step = Annotated[
+    int | None,
+    typer.Option(help="One checkpoint, by its step, of a store of several.", show_default=False),
+]
 
 
 @app.callback()
@@ -48,6 +52,7 @@ def safety(
         ),
     ] = None,
     every_block: Annotated[bool, typer.Option("--every-block", help="Gate on each block, not on their sum.")] = False,
+    step: Step = None,
     marks: Annotated[
         bool, typer.Option("--marks", help="Each arm as an equivalent gain, jitter, sigma shift and dtype, too.")
     ] = False,
@@ -61,10 +66,13 @@ def safety(
         ),
     ] = None,
 ) -> None:
-    """Where is each arm safe? A table of sigma x arm, safe windows, and two pictures."""
+    """Where is each arm safe? A table of sigma x arm, safe windows, and two pictures.
+
+    Of a store of several checkpoints: at each of them, and one picture; a gate asks for all of them.
+    """
     from analysis.commands import Asked, print_safety
 
-    asked = Asked(store, baseline, population, rule, margin, control, metric, gate, every_block, marks)
+    asked = Asked(store, baseline, population, rule, margin, control, metric, gate, every_block, marks, step)
     raise typer.Exit(print_safety(asked, json_object=json, png=png))
 
 
@@ -96,6 +104,7 @@ def policy(
     metric: Annotated[
         str | None, typer.Option(help="One metric of the store; default: its first.", show_default=False)
     ] = None,
+    step: Step = None,
     write: Annotated[
         Path | None,
         typer.Option(help="File for train --policy: of the policy that was picked, or named.", show_default=False),
@@ -108,7 +117,7 @@ def policy(
     """What do mixtures of arms over sigma do to the expected training gradient, and which is the fastest safe one?"""
     from analysis.policy.command import Asked, print_policy
 
-    asked = Asked(tuple(policy), sigma_sampler, cost, population, rule, margin, samples, baseline, metric)
+    asked = Asked(tuple(policy), sigma_sampler, cost, population, rule, margin, samples, baseline, metric, step)
     raise typer.Exit(print_policy(store, asked, json_object=json, png=png, toml=write))
 
 
@@ -124,11 +133,12 @@ def show(store: Store) -> None:
 def export(
     store: Store,
     out: Annotated[Path, typer.Argument(metavar="OUT.nc", help="The file to write.", show_default=False)],
+    step: Step = None,
 ) -> None:
     """Write a store to one netCDF file."""
     from analysis.store import export
 
-    export(store, out)
+    export(store, out, step=step)
     typer.echo(out)
 
 
@@ -191,12 +201,13 @@ def calibrate(
         str | None, typer.Option(help="One metric of the store; default: its first.", show_default=False)
     ] = None,
     baseline: Annotated[str, typer.Option(help="Arm that the others are compared with.")] = "native",
+    step: Step = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Simulate this store's design: are verdicts and intervals right, and how often is one reached?"""
     from analysis.calibration.command import Asked, print_calibration
 
-    print_calibration(Asked(store, repeats, margin, sigma, metric, baseline), json_object=json)
+    print_calibration(Asked(store, repeats, margin, sigma, metric, baseline, step), json_object=json)
 
 
 @app.command("import-lowres")

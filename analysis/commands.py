@@ -3,18 +3,24 @@
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import xarray as xr
 
+from analysis import cells, marks, report, store
 from analysis import gate as gates
-from analysis import marks, report, store
 from analysis.answer import Answer, as_json, gathered
+from analysis.atomic import replacing
 from analysis.errors import UsageError
+from analysis.over_training.answers import answers, with_step
+from analysis.over_training.answers import as_json as answers_as_json
 from analysis.safety import assess
+from analysis.steps import at_step, steps_of
 from analysis.verdict import RULES
 
+CELLS = f"{'sigma':<7} {'cell':<9} {'images':>6}  {'mean loss':>9}  {'seconds':>8}"
 DEFAULT_MARGINS = {"relative": 0.2, "angle": 0.02}
 """A bias of one fifth of the native gradient's length, and the turn that is as long (11.5 degrees)."""
 
@@ -33,32 +39,60 @@ class Asked:
     gate: str | None
     every_block: bool
     marks: bool = False
+    step: int | None = None
 
 
 def print_safety(asked: Asked, *, json_object: bool, png: Path | None) -> int:
-    """Print the answer, as text or one JSON object, and draw it; the exit code is the gate's, or 0."""
-    answer = answered(asked)
+    """Print the answer, as text or one JSON object, and draw it; the exit code is the gate's, or 0.
+
+    Of a store of several checkpoints it is that of every step, unless one is asked for.
+    """
+    dataset = store.open_store(asked.store)
+    if asked.step is None and len(steps_of(dataset)) > 1:
+        return print_over_training(dataset, asked, json_object=json_object, png=png)
+    answer = answer_of(at_step(dataset, asked.step), asked)
     equivalents = _equivalents(asked) if asked.marks else None
     files: dict[str, str] = {}
     if not json_object:
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print(report.as_text(answer, colour=colour), flush=True)
+        print(report.as_text(answer, colour=_coloured()), flush=True)
         if equivalents is not None:
             print(f"\n{marks.as_text(equivalents, metric=answer.metric)}", flush=True)
     if png is not None or not (json_object or asked.gate):
         files = _draw(answer, asked.store, png)
     if json_object:
         told = as_json(answer, files) | ({} if equivalents is None else {"marks": marks.as_json(equivalents)})
+        told = told if asked.step is None else with_step(told, asked.step)
         print(json.dumps(told, indent=1, allow_nan=False))
-    elif files:
-        print(f"\nStore:     {asked.store}")
-        print("\n".join(f"{name + ':':<10} {file}" for name, file in files.items()))
+    _tell_files(asked.store, {} if json_object else files)
     return 0 if answer.decision is None else answer.decision.exit_code
 
 
-def answered(asked: Asked) -> Answer:
-    """The answer to ``asked``. Raises UsageError for a bad store, or what this store cannot answer."""
-    dataset = store.open_store(asked.store)
+def print_over_training(dataset: xr.Dataset, asked: Asked, *, json_object: bool, png: Path | None) -> int:
+    """The same of a store of several checkpoints: every step's answer, and one picture of all."""
+    from analysis.over_training.report import as_text
+
+    steps = steps_of(dataset)
+    if asked.marks:
+        raise UsageError(f"--marks are of one checkpoint; choose one of {', '.join(map(str, steps))} with --step")
+    found = answers(dataset, lambda part: answer_of(part, asked, steps=len(steps)))
+    files: dict[str, str] = {}
+    if not json_object:
+        print(as_text(found, colour=_coloured()), flush=True)
+    if png is not None or not (json_object or asked.gate):
+        from analysis.over_training.plots import curve_figure
+
+        curve = png or _beside(asked.store)
+        with replacing(curve) as partial:
+            curve_figure(found).savefig(partial, format="png")
+        files = {"Curve": str(curve)}
+    if json_object:
+        print(json.dumps(answers_as_json(found, files), indent=1, allow_nan=False))
+    _tell_files(asked.store, {} if json_object else files)
+    return 0 if found.decision is None else found.decision.exit_code
+
+
+def answer_of(dataset: xr.Dataset, asked: Asked, *, steps: int = 1) -> Answer:
+    """The answer of a dataset without steps; ``steps``: at how many the same is asked. UsageError for what it lacks."""
     gate = None if asked.gate is None else gates.parse(asked.gate, _treated(dataset, asked.baseline))
     if asked.rule not in RULES:
         raise UsageError(f"rule {asked.rule!r} is not one of {', '.join(RULES)}")
@@ -76,7 +110,7 @@ def answered(asked: Asked) -> Answer:
         margin=margin,
         control=asked.control,
     )
-    return gathered(dataset, assessed, metric=asked.metric, gate=gate, every_block=asked.every_block)
+    return gathered(dataset, assessed, metric=asked.metric, gate=gate, every_block=asked.every_block, steps=steps)
 
 
 def print_contents(path: Path) -> None:
@@ -93,10 +127,11 @@ def print_contents(path: Path) -> None:
         _entry("blocks", f"{sizes['block']}: {_ends(dataset['block'].values.tolist())}"),
         _entry("images", f"{sizes['image']}: {_ends(dataset['image'].values.tolist())}"),
         _entry("draws", f"{sizes['draw']} per image"),
+        *([_entry("steps", ", ".join(map(str, steps)))] if (steps := steps_of(dataset)) else []),
         _entry("arrays", ", ".join(map(str, dataset.data_vars))),
         "",
-        f"  {'sigma':<7} {'cell':<9} {'images':>6}  {'mean loss':>9}  {'seconds':>8}",
-        *(_cell(dataset.isel(sigma=index)) for index in range(done.size)),
+        f"  {'step':<9}{CELLS}" if steps else f"  {CELLS}",
+        *(_cell(dataset.isel(cells.place(sizes, index))) for index in range(done.size)),
         "",
         _entry("command", origin.command),
         _entry("code", " ".join(filter(None, ("version", origin.code.version, origin.code.commit)))),
@@ -117,9 +152,8 @@ def print_contents(path: Path) -> None:
 def _draw(answer: Answer, path: Path, png: Path | None) -> dict[str, str]:
     """Write both pictures; by default beside the store. What they are, and where."""
     from analysis import plots
-    from analysis.atomic import replacing
 
-    curve = png or path.absolute().with_name(f"{path.absolute().stem}-safety.png")
+    curve = png or _beside(path)
     blocks = curve.with_name(f"{curve.stem.removesuffix('-safety')}-blocks.png")
     figures = {
         curve: lambda: plots.safety_figure(answer.assessed, answer.safe),
@@ -131,9 +165,24 @@ def _draw(answer: Answer, path: Path, png: Path | None) -> dict[str, str]:
     return {"Curve": str(curve), "Blocks": str(blocks)}
 
 
+def _beside(path: Path) -> Path:
+    """Where the curve of a store goes that is not told where to."""
+    return path.absolute().with_name(f"{path.absolute().stem}-safety.png")
+
+
+def _coloured() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def _tell_files(path: Path, files: Mapping[str, str]) -> None:
+    if files:
+        print(f"\nStore:     {path}")
+        print("\n".join(f"{name + ':':<10} {file}" for name, file in files.items()))
+
+
 def _equivalents(asked: Asked) -> marks.Measured:
     """Every arm in doses of the store's marks, for a request that was answered."""
-    dataset = store.open_store(asked.store, contents=False)
+    dataset = at_step(store.open_store(asked.store, contents=False), asked.step)
     if asked.metric is not None:
         dataset = dataset.sel(metric=[asked.metric])
     return marks.equivalents(dataset, baseline=asked.baseline, population=asked.population)
@@ -144,7 +193,8 @@ def _treated(dataset: xr.Dataset, baseline: str) -> list[str]:
 
 
 def _cell(cell: xr.Dataset) -> str:
-    sigma = f"  {float(cell['sigma']):<7g}"
+    step = f"{int(cell['step']):<9}" if "step" in cell.coords else ""
+    sigma = f"  {step}{float(cell['sigma']):<7g}"
     if not bool(cell["done"]):
         return f"{sigma} not done"
     used = int(cell["images_used"])

@@ -1,7 +1,8 @@
 """Every array and label of a probe store: names, dimensions, dtypes, units.
 
 Arrays of a cell have the dimension ``sigma`` alone; those of policies (Eq. 6) join all cells, so they also have
-``sigma_2``, and are there only once every cell is done.
+``sigma_2``, and are there only once every cell is done. In a store of several checkpoints of one run every array leads
+with ``step``, and a cell is one sigma at one step.
 """
 
 from collections.abc import Hashable, Sequence
@@ -30,6 +31,7 @@ class Coordinate:
     optional: bool = False
 
 
+STEP = "step"
 _SQUARED = "squared gradient norm in the metric's unit"
 
 ARRAYS = {
@@ -77,6 +79,7 @@ ARRAYS = {
 }
 
 COORDINATES = {
+    "step": Coordinate("i", "optimiser steps", "steps of training done at the checkpoint", optional=True),
     "metric": Coordinate("U", "1", "linear map under which gradients are compared"),
     "sigma": Coordinate("f", "1", "flow-matching noise level, 1 is pure noise"),
     "block": Coordinate("U", "1", "transformer block, in depth order"),
@@ -93,6 +96,11 @@ COORDINATES = {
 
 POLICY = ("gram_policy", "gram_policy_corpus", "fold_of_image")
 """The arrays that ``probes grad --policy`` adds, and with them the labels ``sigma_2``, ``fold`` and ``fold_2``."""
+
+
+def dims_of(name: str, *, steps: bool) -> tuple[str, ...]:
+    """Dimensions of an array of the contract, in a store that has the dimension ``step`` or has not."""
+    return (STEP, *ARRAYS[name].dims) if steps else ARRAYS[name].dims
 
 
 def is_of_cell(dims: Sequence[Hashable]) -> bool:

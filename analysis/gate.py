@@ -10,7 +10,7 @@ for the number of looks (Bonferroni).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import xarray as xr
@@ -64,9 +64,11 @@ def parse(text: str, arms: Sequence[str]) -> Gate:
 
 
 def decide(
-    assessed: xr.Dataset, gate: Gate, *, metric: str, grid: Sequence[float], every_block: bool = False
+    assessed: xr.Dataset, gate: Gate, *, metric: str, grid: Sequence[float], every_block: bool = False, steps: int = 1
 ) -> Decision:
     """Answer a gate from assessed cells; ``grid`` is every sigma of the store, also those not done yet.
+
+    steps: checkpoints at which the same is asked, for ``over_steps``; looking for harm at all of them is corrected.
 
     It is about the sum over blocks, or with ``every_block`` about each block. A sigma of the range that is not done
     leaves it unresolved at best. Raises UsageError if the grid does not reach over the range or has no point in it.
@@ -90,9 +92,10 @@ def decide(
     if not done:
         return Decision(gate, UNRESOLVED, sigmas, "no sigma of the range is done")
     harmful = cells["p_harmful"].fillna(1.0)
-    if float(harmful.min()) * harmful.size < LEVEL:
+    looks = harmful.size * steps
+    if float(harmful.min()) * looks < LEVEL:
         worst = cells["sigma"].values[int(harmful.min("block").argmin("sigma"))]
-        corrected = f", after correction for {harmful.size} looks" if harmful.size > 1 else ""
+        corrected = f", after correction for {looks} looks" if looks > 1 else ""
         return Decision(gate, HARMFUL, sigmas, f"at sigma {worst:g}{corrected}")
     if len(done) < len(sigmas):
         return Decision(gate, UNRESOLVED, sigmas, f"{len(sigmas) - len(done)} of {len(sigmas)} sigmas are not done")
@@ -104,6 +107,24 @@ def decide(
     more = f"; {needed:.0f} images would settle it at the present estimate" if math.isfinite(needed) else ""
     listed = ", ".join(f"{sigma:g}" for sigma in open_sigmas)
     return Decision(gate, UNRESOLVED, sigmas, f"not shown to be safe at sigma {listed}{more}")
+
+
+def over_steps(decisions: Mapping[int, Decision], lacking: Sequence[int] = ()) -> Decision:
+    """One decision of those at each step: safe where all are, harmful where one is.
+
+    ``lacking``: steps without a done cell, which leave it unresolved at best.
+    """
+    every = list(decisions.values())
+    gate, sigmas = every[0].gate, every[0].sigmas
+    for step, one in decisions.items():
+        if one.verdict == HARMFUL:
+            return Decision(gate, HARMFUL, sigmas, f"after {step} steps {one.reason}")
+    if lacking:
+        return Decision(gate, UNRESOLVED, sigmas, f"no sigma is done after {', '.join(map(str, lacking))} steps")
+    for step, one in decisions.items():
+        if one.verdict == UNRESOLVED:
+            return Decision(gate, UNRESOLVED, sigmas, f"after {step} steps {one.reason}")
+    return Decision(gate, SAFE, sigmas, f"after each of {', '.join(map(str, decisions))} steps {every[0].reason}")
 
 
 def _count(sigmas: int) -> str:

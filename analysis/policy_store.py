@@ -1,11 +1,12 @@
 """The arrays that policies over sigma need (Eq. 6), added to a finished probe store: whole or not at all.
 
-They are built, a chunk for each metric and block, in a hidden sibling of the store, so a killed builder goes on where
-it was; then each is renamed into the store, ``gram_policy`` last. So where that is, all are::
+They are built, a chunk for each metric and block (of each step, where the store has several), in a hidden sibling of
+the store, so a killed builder goes on where it was; then each is renamed into the store, ``gram_policy`` last. So where
+that is, all are::
 
     with building(path, folds, corpus=True) as build:
-        for name, metric, block in build.missing():
-            build.write(name, metric, block, gram)
+        for name, at in build.missing():
+            build.write(name, at, gram)
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.contract import ARRAYS, COORDINATES, POLICY
+from analysis.contract import ARRAYS, COORDINATES, POLICY, STEP, dims_of
 from analysis.disk import naming_the_disk, synchronise, synchronise_tree
 from analysis.zarr_group import add as add_array
 
@@ -41,35 +42,34 @@ def is_there(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Build:
-    """The group that is being filled, for a store of these sizes."""
+    """The group that is being filled. sizes: how many metrics and blocks, before them how many steps if there are."""
 
     group: "zarr.Group"
     folder: Path
-    metrics: int
-    blocks: int
+    sizes: tuple[int, ...]
 
     @property
     def grams(self) -> list[str]:
         """Those of ``GRAMS`` that are to be made."""
         return [name for name in GRAMS if name in self.group]
 
-    def missing(self) -> list[tuple[str, int, int]]:
-        """(array, metric, block) of the chunks that are not there yet."""
-        every = [(name, m, b) for name in self.grams for m in range(self.metrics) for b in range(self.blocks)]
-        return [at for at in every if not self._chunk(*at).exists()]
+    def missing(self) -> list[tuple[str, tuple[int, ...]]]:
+        """(array, place) of the chunks that are not there yet; a place is (metric, block), or (step, metric, block)."""
+        every = [(name, at) for name in self.grams for at in np.ndindex(*self.sizes)]
+        return [(name, at) for name, at in every if not self._chunk(name, at).exists()]
 
-    def write(self, name: str, metric: int, block: int, gram: np.ndarray) -> None:
-        """Gram matrices of one metric and block: [sigma, arm, unit, sigma, arm, unit], float64."""
+    def write(self, name: str, at: tuple[int, ...], gram: np.ndarray) -> None:
+        """Gram matrices at one place: [sigma, arm, unit, sigma, arm, unit], float64."""
         import zarr
 
         with naming_the_disk(self.folder):
             array = self.group[name]
             assert isinstance(array, zarr.Array)
-            array[metric, block] = gram
-            synchronise(self._chunk(name, metric, block))
+            array[at] = gram
+            synchronise(self._chunk(name, at))
 
-    def _chunk(self, name: str, metric: int, block: int) -> Path:
-        return self.folder / name / ".".join(["c", str(metric), str(block), *["0"] * 6])
+    def _chunk(self, name: str, at: tuple[int, ...]) -> Path:
+        return self.folder / name / ".".join(["c", *map(str, at), *["0"] * 6])
 
 
 @contextmanager
@@ -87,7 +87,8 @@ def building(path: Path, fold_of_image: np.ndarray, *, corpus: bool) -> Iterator
     folder = _folder(path)
     store = xr.open_zarr(path, consolidated=False, chunks=None)
     folds = np.arange(fold_of_image.max() + 1)
-    labels = {name: store[name].values for name in ("metric", "block", "sigma", "arm", "draw")} | {"fold": folds}
+    names = [name for name in (STEP, "metric", "block", "sigma", "arm", "draw") if name in store.dims]
+    labels = {name: store[name].values for name in names} | {"fold": folds}
     with naming_the_disk(path):
         if not (folder / "zarr.json").exists():
             made = folder.with_name(f"{folder.name}.partial")
@@ -96,7 +97,7 @@ def building(path: Path, fold_of_image: np.ndarray, *, corpus: bool) -> Iterator
             synchronise_tree(made)
             made.rename(folder)
     group = zarr.open_group(folder, mode="r+", zarr_format=3, use_consolidated=False)
-    yield Build(group, folder, store.sizes["metric"], store.sizes["block"])
+    yield Build(group, folder, tuple(labels[name].size for name in (STEP, "metric", "block") if name in labels))
     with naming_the_disk(path):
         for name in [name for name in (*LABELS, "fold_of_image", *GRAMS) if (folder / name).exists()]:
             (folder / name).rename(path / name)
@@ -115,9 +116,10 @@ def add(path: Path, dataset: "xr.Dataset") -> None:
     """The arrays as ``dataset`` has them; nothing where it has none."""
     if "gram_policy" not in dataset:
         return
-    with building(path, dataset["fold_of_image"].values, corpus="gram_policy_corpus" in dataset) as build:
-        for name, metric, block in build.missing():
-            build.write(name, metric, block, dataset[name].values[metric, block])
+    of_image = dataset["fold_of_image"].values
+    with building(path, of_image.reshape(-1, of_image.shape[-1])[0], corpus="gram_policy_corpus" in dataset) as build:
+        for name, at in build.missing():
+            build.write(name, at, dataset[name].values[at])
 
 
 def _folder(path: Path) -> Path:
@@ -133,12 +135,13 @@ def _make(group: "zarr.Group", labels: dict[str, np.ndarray], fold_of_image: np.
         variable = xr.Variable((name,), values, {"long_name": about.long_name, "units": about.units})
         add_array(group, name, variable, whole=[name])[...] = values
     for name in POLICY:
-        about = ARRAYS[name]
+        about, dims = ARRAYS[name], dims_of(name, steps=STEP in labels)
         attributes = {"long_name": about.long_name, "units": about.units}
         if name == "fold_of_image":
-            variable = xr.Variable(about.dims, fold_of_image.astype(np.int64), attributes)
-            add_array(group, name, variable, whole=about.dims)[...] = variable.values
+            shape = [labels[STEP].size if dim == STEP else fold_of_image.size for dim in dims]
+            variable = xr.Variable(dims, np.broadcast_to(fold_of_image.astype(np.int64), shape), attributes)
+            add_array(group, name, variable, whole=dims)[...] = variable.values
         elif corpus or name != "gram_policy_corpus":
-            shape = [labels[dim.removesuffix("_2")].size for dim in about.dims]
-            variable = xr.Variable(about.dims, np.broadcast_to(np.zeros(()), shape), attributes)
+            shape = [labels[dim.removesuffix("_2")].size for dim in dims]
+            variable = xr.Variable(dims, np.broadcast_to(np.zeros(()), shape), attributes)
             add_array(group, name, variable, whole=about.dims[2:], compressed=False)

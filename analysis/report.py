@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from analysis.answer import Answer
+from analysis.gate import Decision
 from analysis.schema import TOTAL
 from analysis.verdict import HARMFUL, INACTIVE, SAFE, UNRESOLVED
 from analysis.windows import Window
@@ -25,16 +26,22 @@ POPULATIONS = {
     "corpus": "exactly this corpus (chance lies in the noise draws alone)",
 }
 
+CLAIM = (
+    "With 95 % confidence an arm is safe (or harmful) at every sigma listed for it: that holds for the whole list, "
+    "corrected by Holm's rule, so a sigma may be safe in the table and not here. Nothing is said between grid "
+    "points."
+)
+
 
 def as_text(answer: Answer, *, colour: bool = False) -> str:
     """The whole report, one string without a final newline."""
-    parts = [_question(answer)]
+    parts = [question(answer)]
     parts += [_table(answer, str(arm), colour) for arm in answer.assessed["arm"].values]
-    parts += [_legend(answer), _windows(answer), _worst_blocks(answer)]
+    parts += [legend(answer), _windows(answer), _worst_blocks(answer)]
     if answer.warnings:
-        parts.append("\n".join(_filled(f"Warning: {warning}.") for warning in answer.warnings))
+        parts.append("\n".join(filled(f"Warning: {warning}.") for warning in answer.warnings))
     if answer.decision is not None:
-        parts.append(_gate(answer, colour))
+        parts.append(gate_in_words(answer.decision, colour))
     return "\n\n".join(parts)
 
 
@@ -55,38 +62,49 @@ def rule_in_words(rule: str, margin: float, control: str) -> str:
     return f"Is the images' mean squared bias, less that of {control}, at most {margin:g} of the squared native mean?"
 
 
-def _question(answer: Answer) -> str:
+def question(answer: Answer, more: str = "") -> str:
+    """What is asked of what; ``more`` stands after the number of sigmas."""
     attributes = answer.assessed.attrs
     sizes = answer.assessed.sizes
     others = [name for name in answer.assessed["metric"].values.tolist() if name != answer.metric]
     asked = rule_in_words(attributes["rule"], attributes["margin"], attributes["control"])
     lines = [
-        f"Single-step gradients of treated and {attributes['baseline']} training steps: {sizes['sigma']} sigmas, "
+        f"Single-step gradients of treated and {attributes['baseline']} training steps: {sizes['sigma']} sigmas{more}, "
         f"{sizes['block'] - 1} blocks, {answer.images} images x {answer.draws} draws, metric {answer.metric}"
         + (f" (others: --metric {', '.join(others)})." if others else "."),
         f"{asked} (rule {attributes['rule']}, margin {attributes['margin']:g})",
         f"Population: {POPULATIONS[attributes['population']]}.",
     ]
-    return "\n".join(_filled(line) for line in lines)
+    return "\n".join(filled(line) for line in lines)
 
 
 def _table(answer: Answer, arm: str, colour: bool) -> str:
+    return "\n".join([*table_head(answer, arm), *rows(answer, arm, colour)])
+
+
+def table_head(answer: Answer, arm: str) -> list[str]:
+    """What stands over an arm's rows."""
+    images = answer.assessed.attrs["population"] == "images"
+    return [f"{arm} (sum over blocks)", HEADER.format(more="images" if images else "draws")]
+
+
+def rows(answer: Answer, arm: str, colour: bool) -> list[str]:
+    """A line for each sigma of an arm, in the sum over blocks."""
     cells = answer.assessed.sel(metric=answer.metric, arm=arm, block=TOTAL)
-    unit = answer.assessed.attrs["population"] == "images"
-    lines = [f"{arm} (sum over blocks)", HEADER.format(more="images" if unit else "draws")]
+    needed_name = "images_needed" if answer.assessed.attrs["population"] == "images" else "draws_needed"
+    lines = []
     for index in range(cells.sizes["sigma"]):
         row = cells.isel(sigma=index)
         verdict = str(row["verdict"].item())
         painted = f"{verdict:<10}"
         if colour:
             painted = f"{COLOURS[verdict]}{painted}{PLAIN}"
-        needed = row["images_needed" if unit else "draws_needed"].item()
         lines.append(
             f"  {float(row['sigma']):<6g}  {_figure(signed_root(row['relative_bias_squared'].item()), 13, 3)}  "
             f"{_interval(row):<15}  {_figure(row['cosine'].item(), 6, 4)}  "
-            f"{_figure(row['norm_ratio'].item(), 10, 3)}  {painted}  {_figure(needed, 6, 0)}".rstrip()
+            f"{_figure(row['norm_ratio'].item(), 10, 3)}  {painted}  {_figure(row[needed_name].item(), 6, 0)}".rstrip()
         )
-    return "\n".join(lines)
+    return lines
 
 
 def _interval(row: xr.Dataset) -> str:
@@ -101,7 +119,8 @@ def _figure(value: float, width: int, digits: int) -> str:
     return " " * width if digits == 0 else f"{'-':>{width}}"
 
 
-def _legend(answer: Answer) -> str:
+def legend(answer: Answer) -> str:
+    """What the words of the table mean."""
     unit = "images" if answer.assessed.attrs["population"] == "images" else "draws per image"
     entries = {
         "relative bias": "length of the difference of the two mean gradients, over that of the native one; the root of "
@@ -121,19 +140,15 @@ def _legend(answer: Answer) -> str:
 def _windows(answer: Answer) -> str:
     lines = ["Windows of sigma"]
     for arm in answer.assessed["arm"].values.tolist():
-        total = f"{_ranges(answer.safe, arm, 'safe')}; {_ranges(answer.harmful, arm, 'harmful')}"
+        total = f"{ranges(answer.safe, arm, 'safe')}; {ranges(answer.harmful, arm, 'harmful')}"
         lines.append(f"  {arm}")
-        lines.append(_filled(f"sum over blocks: {total}", indent=4))
-        lines.append(_filled(f"in every block: {_ranges(answer.safe_in_every_block, arm, 'safe')}", indent=4))
-    claim = (
-        "With 95 % confidence an arm is safe (or harmful) at every sigma listed for it: that holds for the whole list, "
-        "corrected by Holm's rule, so a sigma may be safe in the table and not here. Nothing is said between grid "
-        "points."
-    )
-    return "\n".join([*lines, _filled(claim)])
+        lines.append(filled(f"sum over blocks: {total}", indent=4))
+        lines.append(filled(f"in every block: {ranges(answer.safe_in_every_block, arm, 'safe')}", indent=4))
+    return "\n".join([*lines, filled(CLAIM)])
 
 
-def _ranges(found: list[Window], arm: str, verdict: str) -> str:
+def ranges(found: list[Window], arm: str, verdict: str) -> str:
+    """Where an arm has windows, in words."""
     own = [_range(window) for window in found if window.arm == arm]
     return f"{verdict} at {', '.join(own)}" if own else f"nowhere shown to be {verdict}"
 
@@ -145,10 +160,10 @@ def _range(window: Window) -> str:
 
 
 def _worst_blocks(answer: Answer) -> str:
-    return "\n".join(["Block by block: the largest bias", *(_filled(line, indent=2) for line in _worst(answer))])
+    return "\n".join(["Block by block: the largest bias", *(filled(line, indent=2) for line in worst(answer))])
 
 
-def _worst(answer: Answer) -> Iterator[str]:
+def worst(answer: Answer) -> Iterator[str]:
     """One line an arm: its block and sigma of largest relative bias, and how its block cells came out."""
     blocks = answer.assessed.sel(metric=answer.metric).drop_sel(block=TOTAL)
     for arm in blocks["arm"].values:
@@ -168,15 +183,16 @@ def _worst(answer: Answer) -> Iterator[str]:
         )
 
 
-def _gate(answer: Answer, colour: bool) -> str:
-    assert answer.decision is not None
-    gate, verdict = answer.decision.gate, answer.decision.verdict
+def gate_in_words(decision: Decision, colour: bool) -> str:
+    """The answer of a gate, in one sentence."""
+    gate, verdict = decision.gate, decision.verdict
     painted = f"{COLOURS[verdict]}{verdict}{PLAIN}" if colour else verdict
-    line = _filled(f"Gate {gate.arm}@{gate.lo:g}:{gate.hi:g}: {verdict}, {answer.decision.reason}")
+    line = filled(f"Gate {gate.arm}@{gate.lo:g}:{gate.hi:g}: {verdict}, {decision.reason}")
     return line.replace(f" {verdict},", f" {painted},", 1)
 
 
-def _filled(text: str, *, indent: int = 0) -> str:
+def filled(text: str, *, indent: int = 0) -> str:
+    """Wrapped to the width of the report."""
     return textwrap.fill(
         text,
         WIDTH,

@@ -17,6 +17,7 @@ from analysis import estimate, forecast, moments, simultaneous, trust, verdict
 from analysis.errors import UsageError
 from analysis.moments import Moments
 from analysis.schema import TOTAL
+from analysis.steps import at_step
 
 POPULATIONS = ("images", "corpus")
 FEWEST_IMAGES = 4
@@ -50,10 +51,11 @@ def assess(
     The last block is ``"total"``, the sum over blocks. Cells that are not done are left out, with a warning in
     ``attrs["warnings"]`` (JSON list). ``margin``: rho for ``relative``, 1 - cosine for ``angle``, samples (steps x
     batch) for ``budget``, mean excess squared bias over |mu0|^2 for ``gap``. Raises UsageError for what the store
-    cannot answer.
+    cannot answer; of several steps one is chosen by ``analysis.steps.at_step``.
     """
+    dataset = at_step(dataset, None)
     request = Request(baseline, population, rule, margin, control)
-    _check(dataset, request)
+    check(dataset, request)
     warnings: list[str] = []
     done = np.flatnonzero(dataset["done"].values)
     if not done.size:
@@ -173,7 +175,7 @@ def _question(part: Moments, request: Request, arms: list[str]) -> verdict.Quest
     return verdict.RULES[request.rule](part, request.margin)
 
 
-def _check(dataset: xr.Dataset, request: Request) -> None:
+def check(dataset: xr.Dataset, request: Request) -> None:
     """Raise UsageError for a request that this store cannot answer."""
     arms = dataset["arm"].values.tolist()
     draws = dataset.sizes["draw"]

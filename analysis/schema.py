@@ -1,4 +1,4 @@
-"""The data contract: what a probe store holds, version 1.
+"""The data contract: what a probe store holds, version 1; with several checkpoints of one run, version 2.
 
 A probe store is an xarray Dataset whose arrays are the Gram matrices of per-sample gradients, one cell per sigma.
 Everything the project reports is computed from it later, without the model::
@@ -9,7 +9,8 @@ Everything the project reports is computed from it later, without the model::
 ``ARRAYS`` and ``COORDINATES`` of ``analysis.contract`` are the whole of it. A gradient's twin dimension ends in ``_2``.
 Cells are independent: ``done[sigma]`` is written last, and what a cell that is not done holds means nothing. Only the
 first ``images_used[sigma]`` images of a done cell hold figures; those after them are NaN. A store may hold further
-arrays and attributes, which readers of this version ignore.
+arrays and attributes, which readers of this version ignore. In version 2 every array has a dimension ``step`` before
+its others; ``analysis.steps.at_step`` takes one, which is a dataset of version 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.contract import ARRAYS, COORDINATES, is_of_cell
+from analysis import cells
+from analysis.contract import ARRAYS, COORDINATES, STEP, dims_of, is_of_cell
 from analysis.errors import UsageError
 
 if TYPE_CHECKING:
     import xarray as xr
 
 SCHEMA = "sigma-probes/probe"
-VERSION = 1
+VERSION = 2
+"""The last that this program reads. A store without steps says 1, as it always has."""
 TOTAL = "total"
 """The name that estimates give the sum over blocks, so no block may have it."""
 SYMMETRY = 1e-9
@@ -34,9 +37,9 @@ SYMMETRY = 1e-9
 class DamagedCell(UsageError):
     """A cell says it is done but its arrays cannot be what a sweep wrote."""
 
-    def __init__(self, message: str, sigma_index: int):
+    def __init__(self, message: str, index: int):
         super().__init__(message)
-        self.sigma_index = sigma_index
+        self.index = index
 
 
 def template(
@@ -48,11 +51,13 @@ def template(
     draws: Sequence[int],
     *,
     cross: bool,
+    steps: Sequence[int] = (),
 ) -> "xr.Dataset":
     """Dataset of the contract with every label, no cell done and no memory taken by the Gram matrices.
 
     Arrays with a ``sigma`` dimension are read-only views of one fill value; ``tokens`` is writable zeros. ``cross``
-    says whether ``gram_cross`` is there. Raises UsageError for labels the contract does not allow.
+    says whether ``gram_cross`` is there; ``steps`` are those of several checkpoints, none where there is one adapter.
+    Raises UsageError for labels the contract does not allow.
     """
     import xarray as xr
 
@@ -67,14 +72,17 @@ def template(
     coordinates = {
         name: labels[coordinate.twin_of or name] for name, coordinate in COORDINATES.items() if not coordinate.optional
     }
+    if len(steps):
+        labels[STEP] = coordinates[STEP] = np.asarray(steps, dtype=np.int64)
     arrays = {}
     for name, array in ARRAYS.items():
         if array.optional and not (cross and name == "gram_cross"):
             continue
-        shape = tuple(labels[dim.removesuffix("_2")].size for dim in array.dims)
+        dims = dims_of(name, steps=STEP in labels)
+        shape = tuple(labels[dim.removesuffix("_2")].size for dim in dims)
         fill = np.array(fill_value(array.dtype), dtype=array.dtype)
-        values = np.broadcast_to(fill, shape) if "sigma" in array.dims else np.full(shape, fill)
-        arrays[name] = (array.dims, values)
+        values = np.broadcast_to(fill, shape) if "sigma" in dims else np.full(shape, fill)
+        arrays[name] = (dims, values)
     dataset = described(xr.Dataset(arrays, coordinates))
     validate(dataset, contents=False)
     return dataset
@@ -82,7 +90,7 @@ def template(
 
 def described(dataset: "xr.Dataset") -> "xr.Dataset":
     """The same arrays and labels with the contract's long names, units and schema version in the attributes."""
-    dataset = dataset.assign_attrs(schema=SCHEMA, schema_version=VERSION)
+    dataset = dataset.assign_attrs(schema=SCHEMA, schema_version=2 if STEP in dataset.dims else 1)
     for name, about in (ARRAYS | COORDINATES).items():
         if name in dataset.variables:
             dataset[name] = dataset[name].assign_attrs(long_name=about.long_name, units=about.units)
@@ -107,9 +115,9 @@ def validate(dataset: "xr.Dataset", *, contents: bool = True) -> None:
             if array.optional:
                 continue
             raise UsageError(f"array {name} is missing; want {name}[{', '.join(array.dims)}]")
-        got = dataset[name]
-        if got.dims != array.dims:
-            raise UsageError(f"array {name} has dimensions {_listed(got.dims)}; want {_listed(array.dims)}")
+        got, dims = dataset[name], dims_of(name, steps=STEP in dataset.dims)
+        if got.dims != dims:
+            raise UsageError(f"array {name} has dimensions {_listed(got.dims)}; want {_listed(dims)}")
         if got.dtype != np.dtype(array.dtype):
             raise UsageError(f"array {name} has dtype {got.dtype}; want {array.dtype}")
     if contents:
@@ -128,15 +136,15 @@ def check_version(attributes: Mapping[str, Any]) -> None:
         raise UsageError(f"schema version {version} is newer than {VERSION}, the last this program reads: update it")
 
 
-def check_cell(arrays: Mapping[str, np.ndarray], sigma: float, sigma_index: int) -> None:
-    """Raise DamagedCell unless one cell's arrays (without their sigma axis) can be what a sweep computes.
+def check_cell(arrays: Mapping[str, np.ndarray], where: str, index: int) -> None:
+    """Raise DamagedCell unless one cell's arrays (without their axes of cells) can be what a sweep computes.
 
-    Only the first ``images_used`` images are looked at.
+    Only the first ``images_used`` images are looked at. ``where`` names the cell ``index``, such as "sigma 0.5".
     """
     used = int(arrays["images_used"])
     total = arrays["loss"].shape[1]
     if not 1 <= used <= total:
-        raise DamagedCell(f"images_used at sigma {sigma:g} is {used}; want 1 to {total}", sigma_index)
+        raise DamagedCell(f"images_used at {where} is {used}; want 1 to {total}", index)
     held = {
         "gram_image": arrays["gram_image"][:, :, :, :used, :, :used],
         "gram_draw": arrays["gram_draw"][:, :, :used],
@@ -146,13 +154,11 @@ def check_cell(arrays: Mapping[str, np.ndarray], sigma: float, sigma_index: int)
         held["gram_cross"] = arrays["gram_cross"][:, :, :used]
     for name, values in held.items():
         if not np.isfinite(values).all():
-            raise DamagedCell(f"array {name} at sigma {sigma:g} is not finite though the cell is done", sigma_index)
+            raise DamagedCell(f"array {name} at {where} is not finite though the cell is done", index)
     for name in ("gram_image", "gram_draw"):
         side = int(np.prod(held[name].shape[-2:]))
         if not _is_gram(held[name].reshape(-1, side, side)):
-            raise DamagedCell(
-                f"array {name} at sigma {sigma:g} is no Gram matrix: not symmetric, or a negative square", sigma_index
-            )
+            raise DamagedCell(f"array {name} at {where} is no Gram matrix: not symmetric, or a negative square", index)
 
 
 def _is_gram(gram: np.ndarray) -> bool:
@@ -168,19 +174,19 @@ def _is_gram(gram: np.ndarray) -> bool:
 def _validate_done_cell(dataset: "xr.Dataset", index: int) -> None:
     names = [name for name, array in ARRAYS.items() if is_of_cell(array.dims) and name in dataset.data_vars]
     cell = {name: _read(dataset, name, index) for name in names}
-    check_cell(cell, float(dataset["sigma"][index]), index)
+    check_cell(cell, cells.named(dataset, index), index)
 
 
 def _read(dataset: "xr.Dataset", name: str, index: int | None) -> np.ndarray:
-    """Values of an array, of one sigma if ``index`` is given; a read error becomes a UsageError that names it."""
+    """Values of an array, of one cell if ``index`` is given; a read error becomes a UsageError that names it."""
     try:
-        return (dataset[name] if index is None else dataset[name].isel(sigma=index)).values
+        return (dataset[name] if index is None else dataset[name].isel(cells.place(dataset.sizes, index))).values
     except Exception as error:  # zarr's codecs raise errors of many unrelated types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if index is None:
             raise UsageError(f"array {name} cannot be read ({reason})") from error
-        at = float(dataset["sigma"][index])
-        raise DamagedCell(f"array {name} at sigma {at:g} cannot be read ({reason})", index) from error
+        at = cells.named(dataset, index)
+        raise DamagedCell(f"array {name} at {at} cannot be read ({reason})", index) from error
 
 
 def _check_labels(dataset: "xr.Dataset") -> None:
@@ -208,6 +214,10 @@ def _check_labels(dataset: "xr.Dataset") -> None:
     sigmas = dataset["sigma"].values
     if not ((sigmas > 0) & (sigmas <= 1)).all() or not (np.diff(sigmas) > 0).all():
         raise UsageError(f"coordinate sigma is {_listed(sigmas)}; want strictly increasing values in (0, 1]")
+    if STEP in dataset.dims:
+        steps = dataset[STEP].values
+        if not (steps >= 0).all() or not (np.diff(steps) > 0).all():
+            raise UsageError(f"coordinate step is {_listed(steps)}; want strictly increasing whole numbers from 0")
 
 
 _KINDS = {"U": "text", "f": "float64", "i": "int64"}

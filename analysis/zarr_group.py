@@ -23,23 +23,32 @@ def build(
     attributes: Mapping[str, Any],
     *,
     later: str | None = None,
+    apart: Collection[str] = (),
     fill: Mapping[str, Any] = FILL,
 ) -> None:
     """Make the group at ``path``, which does not exist. Arrays with the dimension ``later`` are left unwritten.
 
-    Those are one chunk for each of its labels; any other array is one chunk. A chunk of nothing but its kind's ``fill``
-    has no file, and so reads like one that was lost.
+    A chunk has one label of that dimension and of those ``apart``, and all labels of any other. A chunk of nothing but
+    its kind's ``fill`` has no file, and so reads like one that was lost.
     """
     import zarr
 
     group = zarr.create_group(path, zarr_format=3, attributes=dict(attributes))
     for name, variable in dataset.variables.items():
-        array = add(group, str(name), variable, whole=[dim for dim in variable.dims if dim != later], fill=fill)
+        whole = [dim for dim in variable.dims if dim != later and dim not in apart]
+        array = add(group, str(name), variable, whole=whole, fill=fill)
         if later not in variable.dims or name == later:
             array[...] = _text(variable) if array.dtype == np.dtypes.StringDType() else variable.values
 
 
-def place(path: Path, dataset: "xr.Dataset", attributes: Mapping[str, Any], *, later: str | None = None) -> None:
+def place(
+    path: Path,
+    dataset: "xr.Dataset",
+    attributes: Mapping[str, Any],
+    *,
+    later: str | None = None,
+    apart: Collection[str] = (),
+) -> None:
     """``build`` in a hidden sibling, which then takes its name: the group is there whole or not at all.
 
     The caller holds the lock of ``path``, at which there is nothing. Raises OSError for what the disk refuses.
@@ -47,7 +56,7 @@ def place(path: Path, dataset: "xr.Dataset", attributes: Mapping[str, Any], *, l
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        build(partial, dataset, attributes, later=later)
+        build(partial, dataset, attributes, later=later, apart=apart)
         synchronise_tree(partial)
         partial.rename(path)
     finally:

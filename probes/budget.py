@@ -50,13 +50,13 @@ def timed(sweep: Sweep, tokens: np.ndarray, room: Room, jobs: int) -> Budget:
 
     The time is that of ``jobs`` processes that do not hold up each other.
     """
-    sigma = sweep.sigmas[len(sweep.sigmas) // 2]
-    group = replace(sweep, images=sweep.images[: sweep.group])
+    here, sigma = sweep.at(len(sweep.sigmas) // 2)
+    group = replace(here, images=sweep.images[: sweep.group])
     cell(group, room, sigma, lambda _: None)
     started = perf_counter()
     cell(group, room, sigma, lambda _: None)
     taken = perf_counter() - started
-    cells = len(sweep.sigmas)
+    cells = sweep.cells
     each, per_cell = (len(sweep.arms) * len(one.images) * sweep.draws for one in (group, sweep))
     held = room.means + (room.draws if room.cross else 0)
     return Budget(
@@ -79,7 +79,7 @@ def folds_bytes(sweep: Sweep) -> int:
     if sweep.folds is None:
         return 0
     coordinates = sum(p.size for p in sweep.point.parameters.values()) * len(sweep.metrics)
-    return folds.disk(sweep.folds, cells=len(sweep.sigmas), arms=len(sweep.arms), coordinates=coordinates)
+    return folds.disk(sweep.folds, cells=sweep.cells, arms=len(sweep.arms), coordinates=coordinates)
 
 
 def store_bytes(sweep: Sweep, *, cross: bool) -> int:
@@ -89,4 +89,5 @@ def store_bytes(sweep: Sweep, *, cross: bool) -> int:
     k = a * len(sweep.sigmas)
     units = [] if sweep.folds is None else [sweep.folds.units - sweep.folds.draws, sweep.folds.draws]
     across = 8 * len(sweep.metrics) * len(sweep.blocks) * sum((k * unit) ** 2 for unit in units)
-    return across + 8 * len(sweep.sigmas) * (len(sweep.metrics) * len(sweep.blocks) * of_block + a * n * d + a + 2)
+    of_step = across + 8 * len(sweep.sigmas) * (len(sweep.metrics) * len(sweep.blocks) * of_block + a * n * d + a + 2)
+    return of_step * max(1, len(sweep.steps))

@@ -27,7 +27,7 @@ def grad(
     images: Annotated[int, typer.Option(min=1, help="How many images, from the first.")] = 24,
     draws: Annotated[int, typer.Option(min=1, help="Noise draws for each image.")] = 4,
     metric: Annotated[
-        list[str], typer.Option(help="How gradients are compared: raw, weight; repeatable, at one gradient's cost.")
+        list[str], typer.Option(help="How gradients are compared: raw, weight, adam; repeatable, at no further cost.")
     ] = ["raw"],  # noqa: B006 - typer copies it
     engine: Annotated[str, typer.Option(help="func (vectorised) or loop (a backward pass a sample).")] = "func",
     chunk: Annotated[int, typer.Option(min=1, help="Samples that func takes at once.")] = 24,
@@ -47,7 +47,15 @@ def grad(
         Path | None,
         typer.Option(help="Folder of a cache or, for a model of pixels, of pictures; default: its own corpus."),
     ] = None,
-    adapter: Annotated[Path | None, typer.Option(help="LoRA to probe at; default: the model's warmed one.")] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|RUN[@STEP]",
+            help="LoRA to probe at: a file, or a run of train (its last checkpoint, or a named one; several are "
+            "repeated); default: the model's warmed one.",
+            show_default=False,
+        ),
+    ] = None,
     rank: Annotated[int, typer.Option(min=1, help="Rank of a fresh LoRA, where there is none to read.")] = 16,
     seed: Annotated[int, typer.Option(help="Of every draw.")] = 0,
     jobs: Annotated[
@@ -78,7 +86,7 @@ def grad(
         attention=attention,
         model=model,
         latents=latents,
-        adapter=adapter,
+        adapter=tuple(adapter) if adapter else None,
         rank=rank,
         seed=seed,
         jobs=jobs,

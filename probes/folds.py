@@ -68,14 +68,16 @@ def lacking(path: Path, cells: int) -> list[int]:
 def finish(path: Path, folds: Folds, metrics: Sequence[str], blocks: Sequence[str], cells: int) -> None:
     """The final pass: inner products of all means into the store, then no means any more.
 
-    Goes on with one that was stopped, a metric and block at a time. The caller holds the store's lock.
+    cells: of one step, where there are several. Goes on with a pass that was stopped, a metric and block at a time. The
+    caller holds the store's lock.
     """
     if not policy_store.is_there(path):
-        files = [_file(path, index) for index in range(cells)]
         with policy_store.building(path, folds.of_image, corpus=folds.draws > 0) as build:
-            for name, metric, block in build.missing():
+            for name, at in build.missing():
+                *step, metric, block = at
+                files = [_file(path, sum(step) * cells + index) for index in range(cells)]
                 unit = "images" if name == "gram_policy" else "draws"
-                build.write(name, metric, block, product(files, tensor_name(metrics[metric], blocks[block], unit)))
+                build.write(name, at, product(files, tensor_name(metrics[metric], blocks[block], unit)))
     shutil.rmtree(path / FOLDER, ignore_errors=True)
     policy_store.remove_leftover(path)
 

@@ -1,12 +1,12 @@
 """Metrics: linear maps from per-sample gradients to the coordinates whose dot products are compared.
 
-``raw`` takes the gradient as it is. ``weight`` is the step in weight space of LoRA modules,
-d(dW) = s (dB A + B dA), in rank-space coordinates (Eq. 6w of docs/method.md): no out x in matrix is
-ever formed.
+``raw`` takes the gradient as it is. ``adam`` divides it, element by element, as the optimiser of a training state does
+(Eq. 6a of docs/method.md). ``weight`` is the step in weight space of LoRA modules, d(dW) = s (dB A + B dA), in
+rank-space coordinates (Eq. 6w): no out x in matrix is ever formed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
@@ -20,10 +20,14 @@ Coordinates = Float[np.ndarray, "samples coordinates"]
 
 @dataclass(frozen=True)
 class Point:
-    """Where the gradient is taken: parameters by name (float64) and the adapter's scale alpha / rank."""
+    """Where the gradient is taken: parameters by name (float64) and the adapter's scale alpha / rank.
+
+    denominators: sqrt(v_hat) + eps of a training state by the same names, for ``adam`` alone.
+    """
 
     parameters: Mapping[str, Array]
     scale: float = 1.0
+    denominators: Mapping[str, Array] = field(default_factory=dict)
 
 
 #: (point, gradients by name [n, *shape] in float64) -> coordinates by name of a parameter or module.
@@ -33,6 +37,14 @@ Metric = Callable[[Point, Mapping[str, Array]], dict[str, Coordinates]]
 def raw(point: Point, gradients: Mapping[str, Array]) -> dict[str, Coordinates]:
     """The gradient itself, parameter by parameter."""
     return {name: gradient.reshape(len(gradient), -1) for name, gradient in gradients.items()}
+
+
+def adam(point: Point, gradients: Mapping[str, Array]) -> dict[str, Coordinates]:
+    """Each element over sqrt(v_hat) + eps of a training state, which stays as it is (Eq. 6a)."""
+    strays = [name for name in gradients if name not in point.denominators]
+    if strays:
+        raise UsageError(f"metric adam: no second moments of {strays[0]}; give a Point their denominators")
+    return raw(point, {name: gradient / point.denominators[name] for name, gradient in gradients.items()})
 
 
 def weight(point: Point, gradients: Mapping[str, Array]) -> dict[str, Coordinates]:
@@ -74,11 +86,11 @@ def lora_coordinates(
     return np.concatenate([c1.reshape(n, -1), c2.reshape(n, -1)], axis=1)
 
 
-METRICS: dict[str, Metric] = {"raw": raw, "weight": weight}
+METRICS: dict[str, Metric] = {"raw": raw, "weight": weight, "adam": adam}
 
 
 def metric(name: str) -> Metric:
     """The metric called ``name``."""
     if name not in METRICS:
-        raise UsageError(f"metric {name}: unknown; take {' or '.join(METRICS)}")
+        raise UsageError(f"metric {name}: unknown; take {', '.join(METRICS)}")
     return METRICS[name]

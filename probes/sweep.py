@@ -1,4 +1,4 @@
-"""The sweep: every sigma of a grid, every arm, image and draw, into a store, cell by cell.
+"""The sweep: every sigma of a grid (at every checkpoint), every arm, image and draw, into a store, cell by cell.
 
 Read the job here: plan the room, make or resume the store, and for each missing cell measure, reduce
 to Grams, write. Cells are independent, so a killed sweep resumes with what is missing and ends with
@@ -6,7 +6,7 @@ the same bytes (but for ``seconds``).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -47,7 +47,8 @@ class SweptArm(Protocol):
 class Sweep:
     """Everything a sweep computes with; the arms begin with ``native``.
 
-    group: images measured together; block_of: parameter name -> block; blocks: in depth order.
+    group: images measured together; block_of: parameter name -> block; blocks: in depth order. steps: of several
+    checkpoints; go_to: position of one of them -> its point, at which is measured from then on.
     """
 
     measure: Measure
@@ -61,6 +62,19 @@ class Sweep:
     blocks: tuple[str, ...]
     group: int
     folds: Folds | None = None  # whose means are kept, for policies
+    steps: tuple[int, ...] = ()
+    go_to: Callable[[int], Point] | None = None
+
+    @property
+    def cells(self) -> int:
+        """How many there are: a sigma each, or a sigma of one step."""
+        return len(self.sigmas) * max(1, len(self.steps))
+
+    def at(self, index: int) -> tuple["Sweep", float]:
+        """The sweep at the checkpoint of a cell, and the cell's sigma. Only the last that was asked for is measured."""
+        step, sigma = divmod(index, len(self.sigmas))
+        here = replace(self, point=self.go_to(step)) if self.steps and self.go_to is not None else self
+        return here, self.sigmas[sigma]
 
     def samples(self, images: Sequence[str]) -> list[Sample]:
         """The samples of ``images``, draw after draw."""
@@ -88,28 +102,35 @@ def open_or_create(path: Path, sweep: Sweep, room: Room, provenance: Provenance,
     if sweep.folds is None:
         return store.missing(path)
     folds.begin(path)
-    return sorted({*store.missing(path), *folds.lacking(path, len(sweep.sigmas))})
+    return sorted({*store.missing(path), *folds.lacking(path, sweep.cells)})
 
 
 def empty(sweep: Sweep, *, cross: bool) -> "xr.Dataset":
     """The dataset of ``sweep`` with every label and no cell."""
     arms = [arm.text for arm in sweep.arms]
     return schema.template(
-        list(sweep.metrics), sweep.sigmas, sweep.blocks, arms, sweep.images, range(sweep.draws), cross=cross
+        list(sweep.metrics),
+        sweep.sigmas,
+        sweep.blocks,
+        arms,
+        sweep.images,
+        range(sweep.draws),
+        cross=cross,
+        steps=sweep.steps,
     )
 
 
 def run(path: Path, sweep: Sweep, room: Room, missing: Sequence[int], progress: Callable[[int], None]) -> None:
     """Compute and write the cells ``missing``. ``progress`` is told of gradients as they are done."""
     for index in missing:
-        keep = partial(folds.write, path, index)
-        store.write_cell(path, index, cell(sweep, room, sweep.sigmas[index], progress, keep))
+        here, sigma = sweep.at(index)
+        store.write_cell(path, index, cell(here, room, sigma, progress, partial(folds.write, path, index)))
 
 
 def cell(
     sweep: Sweep, room: Room, sigma: float, progress: Callable[[int], None], keep: Keep | None = None
 ) -> dict[str, Array]:
-    """Every array of one sigma, without the sigma axis. Raises UsageError for gradients that are not finite.
+    """Every array of one cell, at the sweep's point. Raises UsageError for gradients that are not finite.
 
     keep: is given the means over folds, where the sweep has any.
     """

@@ -16,6 +16,7 @@ from analysis.calibration.suite import SHARE_OF_REPEATS, Calibration, Rate, cali
 from analysis.errors import UsageError
 from analysis.report import POPULATIONS
 from analysis.safety import FEWEST_DRAWS, FEWEST_IMAGES
+from analysis.steps import at_step
 
 WIDTH = 80
 COVERAGE = {
@@ -43,13 +44,14 @@ class Asked:
     sigma: float | None
     metric: str | None
     baseline: str
+    step: int | None = None
 
 
 def print_calibration(asked: Asked, *, json_object: bool) -> None:
     """Run the suite with a bar on standard error and print it. UsageError for what the store lacks."""
     if not (np.isfinite(asked.margin) and asked.margin > 0.0):
         raise UsageError(f"margin {asked.margin:g} is not a positive number")
-    dataset = store.open_store(asked.store, contents=False)
+    dataset = at_step(store.open_store(asked.store, contents=False), asked.step)
     cell = store_cell(dataset, sigma=asked.sigma, metric=asked.metric, baseline=asked.baseline)
     populations, lacking = supported(dataset, cell)
     found: dict[str, Calibration] = {}

@@ -13,6 +13,7 @@ from analysis.policy.answering import answered
 from analysis.policy.report import as_text
 from analysis.policy.written import write
 from analysis.safety import POPULATIONS
+from analysis.steps import at_step
 
 RULES = ("relative", "angle")
 
@@ -30,12 +31,15 @@ class Asked:
     samples: int = 1
     baseline: str = "native"
     metric: str | None = None
+    step: int | None = None
 
 
 def print_policy(path: Path, asked: Asked, *, json_object: bool, png: Path | None, toml: Path | None) -> int:
     """Print the answer, draw and write it. Refused, at the end, where a policy was to be written and there is none."""
     question = question_of(asked)
-    answer = answered(store.open_store(path, contents=False), question, asked.policies, asked.metric)
+    answer = answered(
+        at_step(store.open_store(path, contents=False), asked.step), question, asked.policies, asked.metric
+    )
     files = {}
     if png is not None:
         draw(answer, png)

@@ -70,7 +70,7 @@ def test_template_takes_no_memory_for_gram_matrices() -> None:
         (lambda d: d.assign_coords(sigma=[0.5, 1.5]), r"want strictly increasing values in \(0, 1\]"),
         (lambda d: d.assign_attrs(schema="other"), "not a probe store: attribute schema is 'other'"),
         (lambda d: d.drop_attrs(), "not a probe store: attribute schema is None"),
-        (lambda d: d.assign_attrs(schema_version=2), "schema version 2 is newer than 1"),
+        (lambda d: d.assign_attrs(schema_version=3), "schema version 3 is newer than 2"),
         (lambda d: d.assign_attrs(schema_version="1"), "schema_version is '1'; want a whole number"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_done_cell_with_impossible_contents_is_damaged(name: str, place, value
     data[name].values[place] = value
     with pytest.raises(schema.DamagedCell, match=message) as caught:
         schema.validate(data)
-    assert caught.value.sigma_index == 1
+    assert caught.value.index == 1
     schema.validate(data, contents=False)
 
 

@@ -125,7 +125,7 @@ def test_a_bad_cell_touches_nothing(path: Path, change: dict, error: type, messa
     arrays = {name: values for name, values in {**cell(1), **change}.items() if values is not None}
     with pytest.raises(error, match=message):
         store.write_cell(path, 1, arrays)
-    with pytest.raises(ValueError, match="sigma_index is 3; want 0 to 2"):
+    with pytest.raises(ValueError, match="index of a cell is 3; want 0 to 2"):
         store.write_cell(path, 3, cell(1))
     assert snapshot(path) == before
 

@@ -42,7 +42,7 @@ def test_weight_pairs_the_factors_by_module():
 
 
 def test_bad_metrics_are_named():
-    with pytest.raises(UsageError, match="metric adams: unknown; take raw or weight"):
+    with pytest.raises(UsageError, match="metric adams: unknown; take raw, weight, adam"):
         metric("adams")
     with pytest.raises(UsageError, match="bias is no LoRA factor"):
         metric("weight")(Point({}), {"bias": np.zeros((2, 3))})
