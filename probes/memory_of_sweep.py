@@ -14,6 +14,7 @@ from probes.sweep import Sweep
 from train.arms import Arm
 from train.batch import stacked
 from train.execution import executed_as
+from train.families import text_tokens
 from train.memory import Memory, peak, size_of, weights_of
 from train.objective import StepInput
 from train.plan import Sample
@@ -24,14 +25,15 @@ FLOAT64 = 8  # bytes
 
 def memory_of(sweep: Sweep, measure: StepGradients, arms: tuple[Arm, ...], tokens: np.ndarray, room: Room) -> Memory:
     """Estimated from each arm's own step at its largest image. tokens: [arms, images]."""
+    latents = measure.source.latents
+    texts = np.array([text_tokens(measure.source.family, latents.condition(image)) for image in sweep.images])
     found = [
-        activations(measure, arm, sigma, sweep.images[int(row.argmax())], sweep.draws * sweep.group)
+        activations(measure, arm, sigma, sweep.images[int((row + texts).argmax())], sweep.draws * sweep.group)
         for arm, row in zip(arms, tokens, strict=True)
         for sigma in sigmas_of(arm, sweep.sigmas)
     ]
     known = [n for n in found if n is not None]
-    latents = measure.source.latents
-    largest = sweep.images[int(tokens[0].argmax())]
+    largest = sweep.images[int((tokens[0] + texts).argmax())]
     one = size_of([latents.latent(largest, latents.tier), *latents.condition(largest).values()])
     held = room.means + (room.draws if room.cross else 0)
     a, n, d, blocks = len(arms), len(sweep.images), sweep.draws, len(sweep.metrics) * len(sweep.blocks)

@@ -5,6 +5,7 @@ from torch import nn
 
 from train.batch import stacked
 from train.execution import executed_as
+from train.families import text_tokens
 from train.job import Job
 from train.memory import Memory, peak, size_of, weights_of
 from train.objective import StepInput
@@ -16,13 +17,13 @@ LOOKED_AT = 1000  # treated steps, for the plans that a run has
 
 def memory_of(job: Job) -> Memory:
     """Estimated from the job's own step at the largest image; of a compiled step, what it would take uncompiled."""
-    largest = max(job.order.names, key=job.native_tokens)
+    latents = job.source.latents
+    largest = max(job.order.names, key=lambda n: job.native_tokens(n) + text_tokens(job.family, latents.condition(n)))
     adapter = size_of(job.parameters.values())
     treated = np.flatnonzero(job.schedule.treated)[:LOOKED_AT].tolist()
     steps = {NATIVE: 0} | {job.plan(step): step for step in reversed(treated)}
     found = [activations(job, largest, plan, step) for plan, step in steps.items()]
     known = [n for n in found if n is not None]
-    latents = job.source.latents
     one = size_of([latents.latent(largest, latents.tier), *latents.condition(largest).values()])
     return Memory(
         weights=weights_of(job.transformer, job.parameters),

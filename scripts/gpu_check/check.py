@@ -39,16 +39,28 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of the whole")
     asked = parser.parse_args()
     until = monotonic() + asked.limit
-    rows = []
+    rows, missing = [], missing_device(asked.device)
     with tempfile.TemporaryDirectory() as folder:
         for part in asked.only or PARTS:
             how = ["--device", asked.device, "--folder", folder, *(["--tiny"] if asked.tiny else [])]
             left = until - monotonic()
-            rows.append(taken(part, how, left if asked.tiny else min(PARTS[part], left)))
+            nothing = {"part": part, "state": NOT_RUN, "why": missing}
+            rows.append(nothing if missing else taken(part, how, left if asked.tiny else min(PARTS[part], left)))
             print(json.dumps(rows[-1]), flush=True)
     print("\n" + table(rows))
     states = {row["state"] for row in rows}
     return 1 if FAILED in states else 3 if NOT_RUN in states else 0
+
+
+def missing_device(device: str) -> str:
+    """Why no part can run, asked once before any is started; empty where they can."""
+    if device == "cpu":
+        return ""
+    ask = [sys.executable, "-c", "import torch; print(torch.cuda.is_available())"]
+    said = subprocess.run(ask, capture_output=True, text=True, check=False)
+    if said.returncode:
+        return (said.stderr.strip().splitlines() or [f"exit code {said.returncode}"])[-1]
+    return "" if said.stdout.strip() == "True" else "torch finds no CUDA device"
 
 
 def taken(part: str, how: list[str], seconds: float, script: Path = CHILD) -> dict[str, object]:

@@ -52,11 +52,27 @@ def test_only_what_passed_is_success(states, code, check, monkeypatch, capsys):
     given = iter(states)
     monkeypatch.setattr(check, "PARTS", dict.fromkeys(map(str, range(len(states))), 9))
     monkeypatch.setattr(check, "taken", lambda part, *_: {"part": part, "state": next(given)})
+    monkeypatch.setattr(check, "missing_device", lambda _: "")
     monkeypatch.setattr(sys, "argv", ["check.py"])
     assert check.main() == code
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["state"] for line in lines[: len(states)]] == states
     assert lines[-1] == f"| {len(states) - 1} | {states[-1]} |  |"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [("print(False)", "torch finds no CUDA device"), ("raise ImportError('no torch')", "ImportError: no torch")],
+)
+def test_without_a_device_no_part_is_started(said, why, check, monkeypatch, capsys):
+    run = subprocess.run
+    monkeypatch.setattr(check.subprocess, "run", lambda _, **how: run([sys.executable, "-c", said], **how))
+    monkeypatch.setattr(check, "taken", lambda *_: pytest.fail("a part was started"))
+    monkeypatch.setattr(sys, "argv", ["check.py", "--only", "twins", "--only", "flash steps"])
+    assert check.main() == 3
+    first, second = map(json.loads, capsys.readouterr().out.splitlines()[:2])
+    assert (first["part"], second["part"]) == ("twins", "flash steps")
+    assert [row["why"] for row in (first, second)] == [why, why]
 
 
 def test_the_document_has_a_row_for_every_part(check):

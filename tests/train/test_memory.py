@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from train import memory
+from train import memory, model
 from train.attention import route
+from train.job import prepare
 from train.memory_of_run import memory_of
 from train.run import describe
+from train.tensor_latents import TensorLatents
 from train.training_step import gradients
 
 pytestmark = pytest.mark.usefixtures("determinism_put_back")
@@ -33,6 +35,20 @@ def test_what_saves_memory_is_told_to(job_of):
     assert half.activations < plain.activations
     assert checkpointed.activations < 0.8 * plain.activations
     assert memory_of(job_of(batch_size=3)).activations == pytest.approx(3 * plain.activations, rel=0.1)
+
+
+def test_the_longest_text_is_counted_wherever_it_stands(settings_of, tiny):
+    family = model.load(str(tiny)).family
+    latents = {name: {64: torch.zeros(family.channels, 64, 64)} for name in ("a", "b")}
+    told = []
+    for texts in ({"a": 1, "b": 1}, {"a": 1, "b": 400}, {"a": 400, "b": 1}):
+        conditions = {
+            name: {key: torch.zeros([n or tokens for n in shape]) for key, shape in family.condition_shapes.items()}
+            for name, tokens in texts.items()
+        }
+        told.append(memory_of(prepare(settings_of(), TensorLatents(family, 64, latents, conditions))))
+    assert told[1] == told[2]
+    assert told[1].activations > 1.05 * told[0].activations
 
 
 def test_the_estimate_leaves_no_trace(job_of):

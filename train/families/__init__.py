@@ -17,6 +17,7 @@ from train.families.family import (
     check_latent,
     grid,
     image_tokens,
+    text_tokens,
     unconditional,
 )
 from train.families.flux import Flux
@@ -35,6 +36,7 @@ __all__ = [
     "family_class",
     "grid",
     "image_tokens",
+    "text_tokens",
     "unconditional",
 ]
 

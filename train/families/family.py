@@ -126,6 +126,12 @@ def check_condition(family: Family, name: str, condition: Mapping[str, Tensor]) 
             raise UsageError(f"conditioning of {name}: {key} is {list(found)}, {family.name} takes {wanted}")
 
 
+def text_tokens(family: Family, condition: Mapping[str, Tensor]) -> int:
+    """Text tokens of one image's conditioning, which has no batch axis."""
+    lengths = [condition[key].shape[0] for key, shape in family.condition_shapes.items() if shape[0] is None]
+    return max(lengths, default=0)
+
+
 def unconditional(family: Family, batch: int) -> dict[str, Tensor]:
     """The condition of a model that was trained without text, one zero token: [batch, ...]."""
     return {
