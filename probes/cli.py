@@ -27,7 +27,8 @@ def grad(
     images: Annotated[int, typer.Option(min=1, help="How many images, from the first.")] = 24,
     draws: Annotated[int, typer.Option(min=1, help="Noise draws for each image.")] = 4,
     metric: Annotated[
-        list[str], typer.Option(help="How gradients are compared: raw, weight, adam; repeatable, at no further cost.")
+        list[str],
+        typer.Option(help="How gradients are compared: raw, weight, adam; repeatable, at no further cost."),
     ] = ["raw"],  # noqa: B006 - typer copies it
     engine: Annotated[str, typer.Option(help="func (vectorised) or loop (a backward pass a sample).")] = "func",
     chunk: Annotated[int, typer.Option(min=1, help="Samples that func takes at once.")] = 24,
@@ -98,6 +99,86 @@ def grad(
         device=device,
     )
     probe(settings, out, dry_run=dry_run, json=json)
+
+
+@app.command()
+def horizon(
+    arm: Annotated[
+        str | None,
+        typer.Option(help="The treatment, as of train. [default: repromote:56@0.5]", show_default=False),
+    ] = None,
+    doses: Annotated[
+        str, typer.Option(help="Shares of the treated gradient, each twice the one before, up to 1.")
+    ] = "1/8,1/4,1/2,1",
+    steps: Annotated[str, typer.Option(help="Optimiser steps: 64 looks at 1, 2, 4 ... 64; or a list.")] = "64",
+    start: Annotated[
+        str, typer.Option(help="warm: an adapter with its optimiser's state. cold: a fresh one.")
+    ] = "warm",
+    learning_rate: Annotated[float | None, typer.Option(help="As of train.", show_default="0.0001")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeats with other images, noise and sigma.")] = 3,
+    seed: Annotated[int | None, typer.Option(help="The first of the seeds.", show_default="0")] = None,
+    jitters: Annotated[
+        int, typer.Option(min=0, help="Runs from a start moved a little, for the growth rate: 8 or more, or 0.")
+    ] = 8,
+    jitter_size: Annotated[float, typer.Option(help="Relative size of that move, of each parameter.")] = 1e-5,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="As of train.", show_default="1")] = None,
+    attention: Annotated[str | None, typer.Option(help="sdpa, flash or math.", show_default="sdpa")] = None,
+    model: Annotated[str | None, typer.Option(help="As of probes grad.", show_default="mini")] = None,
+    weights: Annotated[str | None, typer.Option(help="fp32 or bf16.", show_default="fp32")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.", show_default="auto")] = None,
+    latents: Annotated[
+        str | None, typer.Option(help="As of probes grad; default: the model's own.", show_default=False)
+    ] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            help="Adapter of a checkpoint, its optimizer.safetensors beside it; default: the model's warmed one.",
+            show_default=False,
+        ),
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=1, help="Of the fresh LoRA of a cold start.", show_default="16")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file of further settings of train.", show_default=False)
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes, a run each; default: a core and 4 GiB each.", show_default=False),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The store; an unfinished one is resumed.")] = Path("horizon.zarr"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from two timed steps.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object; the figure only with --png.")] = False,
+    png: Annotated[Path | None, typer.Option(help="The figure; default: beside the store.", show_default=False)] = None,
+) -> None:
+    """How long does the separation of training runs measure a treatment's dose, and when does it only detect it?"""
+    from probes.horizon.command import horizon as run_horizon
+    from probes.horizon.settings import resolve
+
+    given = {
+        "arm": arm,
+        "learning_rate": learning_rate,
+        "seed": seed,
+        "batch_size": batch_size,
+        "attention": attention,
+        "model": model,
+        "weights": weights,
+        "device": device,
+        "latents": latents,
+        "adapter": adapter,
+        "rank": rank,
+    }
+    settings = resolve(
+        given,
+        config=config,
+        start=start,
+        seeds=seeds,
+        doses=doses,
+        jitters=jitters,
+        jitter_size=jitter_size,
+        steps=steps,
+    )
+    run_horizon(settings, out, processes=jobs, png=png, dry_run=dry_run, json=json)
 
 
 def main() -> None:

@@ -39,11 +39,16 @@ class Outcome:
 def advance(job: Job, step: int) -> Outcome:
     """Take ``step``, counted from 0."""
     outcome = gradients(job, step)
+    update(job, step, outcome.norm)
+    return outcome
+
+
+def update(job: Job, step: int, norm: float) -> None:
+    """Apply the gradient in the parameters, which has that ``norm``: clipped, at the learning rate of ``step``."""
     if job.settings.clip > 0:
-        clip_grads_with_norm_(job.parameters.values(), job.settings.clip, torch.tensor(outcome.norm))
+        clip_grads_with_norm_(job.parameters.values(), job.settings.clip, torch.tensor(norm))
     job.adamw.param_groups[0]["lr"] = optimizer.rate(step, job.settings)
     job.adamw.step()
-    return outcome
 
 
 def gradients(job: Job, step: int, *, eager: bool = False, named: bool = False) -> Outcome:

@@ -1,0 +1,121 @@
+"""The picture of a horizon: separation and non-linearity against optimiser steps. It computes no estimate."""
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+from analysis.horizon.answer import Answer, over_seeds
+from analysis.horizon.growth import SATURATION
+from analysis.horizon.reach import LIMIT
+from analysis.plots import DPI, STYLE
+from analysis.schema import TOTAL
+
+LINEAR: dict[str, Any] = {"color": "#009E73", "alpha": 0.13, "linewidth": 0}
+JITTER: dict[str, Any] = {"color": "#7A7A7A", "linewidth": 1.1}
+FLOOR: dict[str, Any] = {"color": "#7A7A7A", "linewidth": 0.9, "linestyle": (0, (1, 2))}
+SATURATED: dict[str, Any] = {"color": "black", "linewidth": 0.7, "linestyle": (0, (4, 2))}
+
+
+def horizon_figure(answer: Answer) -> Figure:
+    """Left: separation of doses and jitters, both axes logarithmic, the linear regime of the full dose shaded.
+
+    Right: non-linearity of each dose with its limit. Filled marks lie below the limit, bands are 95 % over seeds.
+    """
+    with mpl.rc_context(STYLE):
+        figure = Figure((7.2, 3.4), dpi=DPI, layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True)
+        draw_separation(left, answer)
+        draw_nonlinearity(right, answer)
+        for axes in (left, right):
+            shade(axes, answer)
+            axes.set(xscale="log", yscale="log", xlabel="optimiser steps")
+            axes.xaxis.set_major_locator(FixedLocator(ticks(answer.steps)))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        handles, labels = left.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, columnspacing=1.4)
+        figure.suptitle(title(answer), fontsize=8)
+    return figure
+
+
+def draw_separation(axes: Axes, answer: Answer) -> None:
+    """|d(dose)| / |D| of every dose; jitters one by one in grey, and the floor."""
+    at = answer.figures.sel(block=TOTAL)
+    doses = [n for n, d in zip(at["arm"].values, at["arm_dose"].values, strict=True) if d > 0]
+    for name, colour in zip(doses, colours(len(doses)), strict=True):
+        mean, lower, upper = over_seeds(at["separation"].sel(arm=name))
+        holds = linear(answer, name) if name in answer.doses else np.ones(mean.size, bool)
+        curve(axes, answer.steps, mean, lower, upper, holds, colour, f"dose {name}")
+    for place, name in enumerate(at["arm"].values[np.isnan(at["arm_dose"].values)]):
+        mean, _, _ = over_seeds(at["separation"].sel(arm=name))
+        axes.plot(answer.steps, mean, label="" if place else "jitters", **JITTER | {"alpha": 0.6, "linewidth": 0.7})
+    axes.plot(answer.steps, over_seeds(at["floor"])[0], label="floor: float32", **FLOOR)
+    axes.axhline(SATURATION, label="nothing in common", **SATURATED)
+    axes.set_ylabel(r"separation $|d_k|\,/\,|\theta_k(0)-\theta_0|$")
+
+
+def draw_nonlinearity(axes: Axes, answer: Answer) -> None:
+    """NL of every dose that has a half, in the colours of the separation."""
+    at = answer.figures.sel(block=TOTAL)["nonlinearity"]
+    for name, colour in zip(answer.doses, colours(len(answer.doses) + 1)[1:], strict=True):
+        mean, lower, upper = over_seeds(at.sel(dose=name))
+        curve(axes, answer.steps, mean, lower, upper, linear(answer, name), colour, f"dose {name}")
+    axes.axhline(LIMIT, **SATURATED)
+    axes.set_ylabel("non-linearity NL")
+
+
+def linear(answer: Answer, dose: str) -> np.ndarray:
+    """Steps up to the horizon of ``dose``."""
+    return np.asarray(answer.steps) <= answer.reaches[TOTAL][dose].horizon.step
+
+
+def curve(
+    axes: Axes,
+    steps: list[int],
+    mean: np.ndarray,
+    lower: np.ndarray | None,
+    upper: np.ndarray | None,
+    holds: np.ndarray,
+    colour: Any,
+    label: str,
+) -> None:
+    """A line with its band over seeds; marks are filled where ``holds``."""
+    axes.plot(
+        steps, mean, color=colour, linewidth=1.1, marker="o", markersize=3.5, markerfacecolor="white", label=label
+    )
+    axes.plot(np.asarray(steps)[holds], mean[holds], color=colour, linestyle="none", marker="o", markersize=3.5)
+    if lower is not None and upper is not None:
+        axes.fill_between(steps, lower, upper, color=colour, alpha=0.12, linewidth=0)
+
+
+def shade(axes: Axes, answer: Answer) -> None:
+    """The linear regime of the full dose: from the left edge to its horizon."""
+    last = answer.reaches[TOTAL][answer.full].horizon.step
+    if last:
+        axes.axvspan(answer.steps[0] * 0.85, last, **LINEAR)
+
+
+def colours(n: int) -> list[Any]:
+    """From light to dark with the dose."""
+    return [mpl.colormaps["viridis_r"](0.15 + 0.75 * place / max(1, n - 1)) for place in range(n)]
+
+
+def ticks(steps: list[int]) -> list[int]:
+    """At most eight of the steps, evenly taken."""
+    return steps[:: -(-len(steps) // 8)]
+
+
+def title(answer: Answer) -> str:
+    """In two lines."""
+    about, found = answer.about, answer.reaches[TOTAL][answer.full].horizon
+    parts = [str(about[name]) for name in ("treatment",) if name in about]
+    parts += [f"learning rate {about['learning_rate']:g}"] if "learning_rate" in about else []
+    parts += [f"{about['start']} start"] if "start" in about else []
+    return (
+        f"{', '.join(parts)}\nruler horizon at dose {answer.full}: {found} (shaded); filled marks: NL below {LIMIT:g}"
+    )

@@ -1,0 +1,244 @@
+"""Eq. 13 and 14, the horizon, the growth rate and the store, on displacements whose answers are known."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.errors import UsageError
+from analysis.horizon import schema, store
+from analysis.horizon.answer import as_json, assess
+from analysis.horizon.growth import growth
+from analysis.horizon.reach import End, interval, reach, saturated_from
+from analysis.horizon.report import as_text
+from analysis.horizon.separation import RESOLUTION, length_ratio, nonlinearity, separation
+from analysis.provenance import Code, Provenance
+
+STEPS = (1, 2, 4, 8, 16, 32)
+ORIGIN = Provenance("probes horizon", {"seed": 0}, Code("0.1.0"))
+
+
+def gram_of(vectors):
+    return vectors @ vectors.T
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e3))
+def test_figures_of_a_gram_are_those_of_the_vectors(seed, size):
+    rng = np.random.default_rng(seed)
+    moved, half, whole = rng.standard_normal((3, 7))
+    whole, half = size * whole, size * half
+    gram = gram_of(np.stack([moved, half, whole]))
+    norm = np.linalg.norm
+    assert separation(gram) == pytest.approx([1, norm(half) / norm(moved), norm(whole) / norm(moved)])
+    assert nonlinearity(gram, 2, 1) == pytest.approx(norm(whole - 2 * half) / norm(whole), rel=1e-6)
+    assert length_ratio(gram, 2, 1) == pytest.approx(norm(whole) / (2 * norm(half)))
+
+
+def test_a_doubled_displacement_is_linear_to_the_last_digit_there_is():
+    rng = np.random.default_rng(0)
+    moved, half = rng.standard_normal((2, 50))
+    gram = gram_of(np.stack([moved, half, 2 * half]))
+    assert nonlinearity(gram, 2, 1) <= 3 * RESOLUTION
+    assert np.isnan(nonlinearity(np.zeros((3, 3)), 2, 1))
+
+
+def test_a_saturated_separation_reads_one_and_a_half_ratio():
+    rng = np.random.default_rng(0)
+    moved, same = rng.standard_normal((2, 50))
+    gram = gram_of(np.stack([moved, same, same]))
+    assert nonlinearity(gram, 2, 1) == pytest.approx(1)
+    assert length_ratio(gram, 2, 1) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("curve", "found"),
+    [
+        ([0.01, 0.02, 0.03, 0.04, 0.05, 0.06], End(32, True)),
+        ([0.01, 0.02, 0.03, 0.1, 0.05, 0.5], End(4, False)),
+        ([0.2, 0.02, 0.03, 0.1, 0.05, 0.5], End(0, False)),
+        ([np.nan, np.nan, 0.03, 0.1, 0.05, 0.5], End(4, False)),
+        ([np.nan, np.nan, 0.3, 0.1, 0.05, 0.5], End(0, False)),
+        ([np.nan, 0.01, np.nan, 0.3, 0.3, 0.3], End(2, False)),
+    ],
+)
+def test_the_horizon_is_the_last_step_before_the_first_at_the_limit(curve, found):
+    assert reach(np.array([curve]), STEPS).horizon == found
+
+
+def test_the_interval_is_students_on_the_logarithm_and_its_ends_bound_the_horizon():
+    curves = np.array([[0.02, 0.04, 0.06, 0.09, 0.2, 0.5], [0.01, 0.02, 0.05, 0.08, 0.1, 0.4]])
+    middle, lower, upper = interval(curves)
+    logs = np.log(curves)
+    half = stats.t.ppf(0.975, 1) * logs.std(0, ddof=1) / np.sqrt(2)
+    assert np.log(middle) == pytest.approx(logs.mean(0))
+    assert np.log(upper) - np.log(middle) == pytest.approx(half)
+    assert np.log(middle) - np.log(lower) == pytest.approx(half)
+    found = reach(curves, STEPS)
+    assert found.horizon == End(8, False)
+    assert found.lower is not None
+    assert found.upper is not None
+    assert found.lower.step <= 8
+    assert found.upper.open or found.upper.step >= 8
+    assert found.by_seed == (End(8, False), End(8, False))
+    assert reach(curves[:1], STEPS).lower is None
+
+
+def test_an_interval_leaves_out_seeds_that_were_not_treated_yet():
+    middle, lower, _ = interval(np.array([[np.nan, 1.0], [2.0, 4.0], [8.0, 2.0]]))
+    assert middle == pytest.approx([4.0, 2.0])
+    assert lower is not None
+    assert np.log(middle[0] / lower[0]) == pytest.approx(stats.t.ppf(0.975, 1) * np.log(2))
+
+
+def test_saturation_is_where_the_ratio_stays_low():
+    ratio = np.array([[1.0, 0.9, 0.5, 0.8, 0.55, 0.5]])
+    assert saturated_from(ratio, STEPS) == 16
+    assert saturated_from(np.ones((1, 6)), STEPS) is None
+    assert saturated_from(np.full((2, 6), 0.5), STEPS) == 1
+
+
+def grown(rates, *, size=1e-6, noise=0.0, seed=0):
+    """Distances of eight jitters that grow by ``rates`` [seed], saturate at 1, beside a baseline of length 1."""
+    rng = np.random.default_rng(seed)
+    at = np.array(STEPS, float)
+    logs = np.log(size) + np.asarray(rates)[:, None] * at
+    distance = np.exp(logs[..., None] + noise * rng.standard_normal((len(rates), len(STEPS), 8)))
+    return np.minimum(distance, 1.0), np.ones((len(rates), len(STEPS))), np.full((len(rates), len(STEPS)), 1e-9)
+
+
+def test_growth_is_the_slope_of_the_mean_logarithm_with_its_error_over_jitters():
+    exact = growth(*grown([0.2]), STEPS)
+    assert exact.rate == pytest.approx(0.2)
+    assert exact.error == pytest.approx(0, abs=1e-12)
+    assert exact.lower is None
+    noisy = [growth(*grown([0.2], noise=0.3, seed=seed), STEPS) for seed in range(300)]
+    z = [(found.rate - 0.2) / found.error for found in noisy]
+    assert np.mean(np.abs(z) < stats.t.ppf(0.975, 7)) == pytest.approx(0.95, abs=0.03)
+
+
+def test_growth_over_seeds_has_an_interval_of_its_own():
+    found = growth(*grown([0.1, 0.2, 0.3]), STEPS)
+    half = stats.t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
+    assert found.rate == pytest.approx(0.2)
+    assert (found.lower, found.upper) == pytest.approx((0.2 - half, 0.2 + half))
+
+
+def test_growth_looks_neither_at_the_floor_nor_at_saturation():
+    distance, moved, floor = grown([0.5])
+    # Saturated from step 32 on: the line ends before, where it would else be bent down.
+    assert growth(distance, moved, floor, STEPS).fitted == ((1, 16),)
+    assert growth(distance, moved, floor, STEPS).rate == pytest.approx(0.5)
+    at_floor = growth(np.maximum(distance, 3e-6), moved, np.full_like(floor, 1e-6), STEPS)
+    assert at_floor.fitted == ((8, 16),) or at_floor.fitted == (None,)
+    none = growth(distance, moved, np.full_like(floor, 1.0), STEPS)
+    assert (none.rate, none.fitted) == (None, (None,))
+
+
+def linear_dataset(seeds=(3, 4), jitters=8):
+    """Displacements linear in dose with a planted bend: NL = 0.01 k, in two blocks; jitters grow by 0.1 a step."""
+    doses = {"1/4": 0.25, "1/2": 0.5, "1": 1.0}
+    names = [f"jitter {i}" for i in range(1, jitters + 1)]
+    dataset = schema.template(seeds, STEPS, ["a", "b"], doses, names, {"treatment": "made up", "start": "warm"})
+    rng = np.random.default_rng(0)
+    for index in range(len(seeds)):
+        basis = np.linalg.qr(rng.standard_normal((60, 30)))[0].T
+        for s, step in enumerate(STEPS):
+            for b in range(2):
+                moved, along, bend = basis[:3]
+                size, rows = 0.01 * 0.01 * step, [0.1 * step * moved]
+                for dose in doses.values():
+                    # |d(a) - 2 d(a/2)| = size a^2 / 2 across, and |d(a)| = 0.01 a nearly.
+                    rows.append(0.01 * dose * along + 2 * size * dose**2 * bend)
+                rows += [1e-5 * np.exp(0.1 * step) * basis[3 + j] for j in range(jitters)]
+                dataset["gram"].values[index, s, b] = gram_of(np.stack(rows))
+        dataset["rounding"].values[index] = 1e-18
+        dataset["treated"].values[index] = STEPS
+        dataset["done"].values[index] = True
+    return dataset
+
+
+def test_a_planted_bend_is_read_back_in_total_and_by_block():
+    answer = assess(linear_dataset())
+    bent = answer.figures["nonlinearity"].sel(block="total", dose="1").values
+    expected = 0.01 * np.array(STEPS)
+    assert bent[0] == pytest.approx(expected / np.sqrt(1 + (2 * expected) ** 2), rel=1e-4)
+    assert answer.reaches["total"]["1"].horizon == End(8, False)
+    assert answer.reaches["total"]["1/2"].horizon == End(16, False)
+    assert answer.reaches["a"]["1"].horizon == End(8, False)
+    assert answer.growth is not None
+    assert answer.growth.rate == pytest.approx(0.1)
+    assert answer.figures["separation"].sel(block="b", arm="1/4", step=4).values == pytest.approx(
+        0.0025 / 0.4, rel=1e-3
+    )
+
+
+def test_the_report_and_the_object_say_the_same():
+    answer = assess(linear_dataset())
+    text, told = as_text(answer), json.loads(json.dumps(as_json(answer, {}), allow_nan=False))
+    assert "made up" in text
+    assert "dose 1: 8 (95 %: 8 to 8; by seed 8, 8)" in text
+    assert told["horizons"][1]["horizon"] == {"step": 8, "open": False}
+    assert told["growth"]["rate"] == pytest.approx(0.1)
+    cell = next(c for c in told["cells"] if (c["step"], c["block"], c["arm"]) == (4, "total", "1"))
+    assert cell["separation"] == pytest.approx(0.01 / 0.4, rel=1e-2)
+    assert {"nonlinearity", "nonlinearity_lower", "length_ratio", "dose"} <= set(cell)
+    assert "Growth of jitters: 0.1000 +- 0.0000 per step" in text
+
+
+def test_a_cold_start_is_reported_as_what_it_is():
+    assert "nearly sign(g)" in as_text(assess(linear_dataset().assign_attrs(start="cold")))
+    assert "nearly sign(g)" not in as_text(assess(linear_dataset()))
+
+
+def test_one_seed_without_jitters_is_told_too(tmp_path):
+    from analysis.horizon.command import draw
+
+    answer = assess(linear_dataset(seeds=(0,), jitters=0))
+    assert answer.growth is None
+    assert "dose 1: 8\n" in as_text(answer)
+    draw(answer, tmp_path / "one.png")
+    assert (tmp_path / "one.png").stat().st_size > 10_000
+
+
+def test_the_figure_shades_up_to_the_horizon():
+    from analysis.horizon.plots import horizon_figure
+
+    left, right = horizon_figure(assess(linear_dataset())).axes
+    for axes in (left, right):
+        (shaded,) = axes.patches
+        assert shaded.get_x() + shaded.get_width() == pytest.approx(8)
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_a_store_holds_the_dataset_and_the_missing_seed_is_asked_for_again(tmp_path):
+    dataset, path = linear_dataset(), tmp_path / "h.zarr"
+    empty = schema.template((3, 4), STEPS, ["a", "b"], {"1/4": 0.25, "1/2": 0.5, "1": 1.0},
+                            [f"jitter {i}" for i in range(1, 9)], dataset.attrs)  # fmt: skip
+    store.create(path, empty, ORIGIN)
+    assert store.missing(path) == [0, 1]
+    with pytest.raises(UsageError, match="no seed is done"):
+        assess(store.read(path))
+    store.write_cell(path, 1, {name: dataset[name].values[1] for name in schema.OF_CELL})
+    assert store.missing(path) == [0]
+    held = store.read(path)
+    assert held["gram"].values[1].tobytes() == dataset["gram"].values[1].tobytes()
+    assert assess(held).figures["seed"].values.tolist() == [4]
+    assert store.provenance(path).settings == {"seed": 0}
+    with pytest.raises(UsageError, match="exists already"):
+        store.create(path, empty, ORIGIN)
+
+
+def test_a_store_of_another_kind_or_damaged_figures_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="no horizon store"):
+        store.read(tmp_path)
+    dataset = linear_dataset()
+    dataset["gram"].values[0, 0, 0, 1, 2] += 1
+    with pytest.raises(UsageError, match="not symmetric"):
+        schema.validate(dataset)
+    with pytest.raises(UsageError, match="array rounding is missing"):
+        schema.validate(linear_dataset().drop_vars("rounding"))
+    with pytest.raises(UsageError, match="newer"):
+        schema.validate(linear_dataset().assign_attrs(schema_version=2))
