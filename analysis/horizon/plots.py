@@ -15,7 +15,7 @@ from analysis.plots import DPI, STYLE
 from analysis.schema import TOTAL
 
 LINEAR: dict[str, Any] = {"color": "#009E73", "alpha": 0.13, "linewidth": 0}
-JITTER: dict[str, Any] = {"color": "#7A7A7A", "linewidth": 1.1}
+JITTER: dict[str, Any] = {"color": "#7A7A7A", "linewidth": 0.7, "alpha": 0.6}
 FLOOR: dict[str, Any] = {"color": "#7A7A7A", "linewidth": 0.9, "linestyle": (0, (1, 2))}
 SATURATED: dict[str, Any] = {"color": "black", "linewidth": 0.7, "linestyle": (0, (4, 2))}
 
@@ -53,7 +53,7 @@ def draw_separation(axes: Axes, answer: Answer) -> None:
         curve(axes, answer.steps, mean, lower, upper, holds, colour, f"dose {name}")
     for place, name in enumerate(at["arm"].values[np.isnan(at["arm_dose"].values)]):
         mean, _, _ = over_seeds(at["separation"].sel(arm=name))
-        axes.plot(answer.steps, mean, label="" if place else "jitters", **JITTER | {"alpha": 0.6, "linewidth": 0.7})
+        axes.plot(answer.steps, mean, label="" if place else "jitters", **JITTER)
     axes.plot(answer.steps, over_seeds(at["floor"])[0], label="floor: float32", **FLOOR)
     axes.axhline(SATURATION, label="nothing in common", **SATURATED)
     axes.set_ylabel(r"separation $|d_k|\,/\,|\theta_k(0)-\theta_0|$")

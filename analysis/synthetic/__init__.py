@@ -8,6 +8,7 @@ Every estimator is tested on these before it is trusted with a model (docs/metho
 """
 
 from analysis.synthetic.from_store import spectrum
+from analysis.synthetic.horizon_store import horizon_store
 from analysis.synthetic.mini import mini_spectrum
 from analysis.synthetic.planted import DIRECTIONS, Draws, Planted, power_law, sample
 from analysis.synthetic.policy_store import policy_store
@@ -20,6 +21,7 @@ __all__ = [
     "Draws",
     "Planted",
     "gram_arrays",
+    "horizon_store",
     "mini_spectrum",
     "policy_store",
     "power_law",

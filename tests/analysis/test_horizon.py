@@ -16,6 +16,7 @@ from analysis.horizon.reach import End, interval, reach, saturated_from
 from analysis.horizon.report import as_text
 from analysis.horizon.separation import RESOLUTION, length_ratio, nonlinearity, separation
 from analysis.provenance import Code, Provenance
+from analysis.synthetic import horizon_store
 
 STEPS = (1, 2, 4, 8, 16, 32)
 ORIGIN = Provenance("probes horizon", {"seed": 0}, Code("0.1.0"))
@@ -137,48 +138,25 @@ def test_growth_looks_neither_at_the_floor_nor_at_saturation():
     assert (none.rate, none.fitted) == (None, (None,))
 
 
-def linear_dataset(seeds=(3, 4), jitters=8):
-    """Displacements linear in dose with a planted bend: NL = 0.01 k, in two blocks; jitters grow by 0.1 a step."""
-    doses = {"1/4": 0.25, "1/2": 0.5, "1": 1.0}
-    names = [f"jitter {i}" for i in range(1, jitters + 1)]
-    dataset = schema.template(seeds, STEPS, ["a", "b"], doses, names, {"treatment": "made up", "start": "warm"})
-    rng = np.random.default_rng(0)
-    for index in range(len(seeds)):
-        basis = np.linalg.qr(rng.standard_normal((60, 30)))[0].T
-        for s, step in enumerate(STEPS):
-            for b in range(2):
-                moved, along, bend = basis[:3]
-                size, rows = 0.01 * 0.01 * step, [0.1 * step * moved]
-                for dose in doses.values():
-                    # |d(a) - 2 d(a/2)| = size a^2 / 2 across, and |d(a)| = 0.01 a nearly.
-                    rows.append(0.01 * dose * along + 2 * size * dose**2 * bend)
-                rows += [1e-5 * np.exp(0.1 * step) * basis[3 + j] for j in range(jitters)]
-                dataset["gram"].values[index, s, b] = gram_of(np.stack(rows))
-        dataset["rounding"].values[index] = 1e-18
-        dataset["treated"].values[index] = STEPS
-        dataset["done"].values[index] = True
-    return dataset
-
-
 def test_a_planted_bend_is_read_back_in_total_and_by_block():
-    answer = assess(linear_dataset())
+    answer = assess(horizon_store(seeds=(3, 4)))
     bent = answer.figures["nonlinearity"].sel(block="total", dose="1").values
     expected = 0.01 * np.array(STEPS)
     assert bent[0] == pytest.approx(expected / np.sqrt(1 + (2 * expected) ** 2), rel=1e-4)
     assert answer.reaches["total"]["1"].horizon == End(8, False)
     assert answer.reaches["total"]["1/2"].horizon == End(16, False)
-    assert answer.reaches["a"]["1"].horizon == End(8, False)
+    assert answer.reaches["block_0"]["1"].horizon == End(8, False)
     assert answer.growth is not None
     assert answer.growth.rate == pytest.approx(0.1)
-    assert answer.figures["separation"].sel(block="b", arm="1/4", step=4).values == pytest.approx(
+    assert answer.figures["separation"].sel(block="block_1", arm="1/4", step=4).values == pytest.approx(
         0.0025 / 0.4, rel=1e-3
     )
 
 
 def test_the_report_and_the_object_say_the_same():
-    answer = assess(linear_dataset())
+    answer = assess(horizon_store(seeds=(3, 4)))
     text, told = as_text(answer), json.loads(json.dumps(as_json(answer, {}), allow_nan=False))
-    assert "made up" in text
+    assert "planted" in text
     assert "dose 1: 8 (95 %: 8 to 8; by seed 8, 8)" in text
     assert told["horizons"][1]["horizon"] == {"step": 8, "open": False}
     assert told["growth"]["rate"] == pytest.approx(0.1)
@@ -189,14 +167,14 @@ def test_the_report_and_the_object_say_the_same():
 
 
 def test_a_cold_start_is_reported_as_what_it_is():
-    assert "nearly sign(g)" in as_text(assess(linear_dataset().assign_attrs(start="cold")))
-    assert "nearly sign(g)" not in as_text(assess(linear_dataset()))
+    assert "nearly sign(g)" in as_text(assess(horizon_store(seeds=(3, 4)).assign_attrs(start="cold")))
+    assert "nearly sign(g)" not in as_text(assess(horizon_store(seeds=(3, 4))))
 
 
 def test_one_seed_without_jitters_is_told_too(tmp_path):
     from analysis.horizon.command import draw
 
-    answer = assess(linear_dataset(seeds=(0,), jitters=0))
+    answer = assess(horizon_store(seeds=(0,), jitters=0))
     assert answer.growth is None
     assert "dose 1: 8\n" in as_text(answer)
     draw(answer, tmp_path / "one.png")
@@ -206,7 +184,7 @@ def test_one_seed_without_jitters_is_told_too(tmp_path):
 def test_the_figure_shades_up_to_the_horizon():
     from analysis.horizon.plots import horizon_figure
 
-    left, right = horizon_figure(assess(linear_dataset())).axes
+    left, right = horizon_figure(assess(horizon_store(seeds=(3, 4)))).axes
     for axes in (left, right):
         (shaded,) = axes.patches
         assert shaded.get_x() + shaded.get_width() == pytest.approx(8)
@@ -214,8 +192,8 @@ def test_the_figure_shades_up_to_the_horizon():
 
 
 def test_a_store_holds_the_dataset_and_the_missing_seed_is_asked_for_again(tmp_path):
-    dataset, path = linear_dataset(), tmp_path / "h.zarr"
-    empty = schema.template((3, 4), STEPS, ["a", "b"], {"1/4": 0.25, "1/2": 0.5, "1": 1.0},
+    dataset, path = horizon_store(seeds=(3, 4)), tmp_path / "h.zarr"
+    empty = schema.template((3, 4), STEPS, ["block_0", "block_1"], {"1/4": 0.25, "1/2": 0.5, "1": 1.0},
                             [f"jitter {i}" for i in range(1, 9)], dataset.attrs)  # fmt: skip
     store.create(path, empty, ORIGIN)
     assert store.missing(path) == [0, 1]
@@ -234,11 +212,11 @@ def test_a_store_holds_the_dataset_and_the_missing_seed_is_asked_for_again(tmp_p
 def test_a_store_of_another_kind_or_damaged_figures_are_refused(tmp_path):
     with pytest.raises(UsageError, match="no horizon store"):
         store.read(tmp_path)
-    dataset = linear_dataset()
+    dataset = horizon_store(seeds=(3, 4))
     dataset["gram"].values[0, 0, 0, 1, 2] += 1
     with pytest.raises(UsageError, match="not symmetric"):
         schema.validate(dataset)
     with pytest.raises(UsageError, match="array rounding is missing"):
-        schema.validate(linear_dataset().drop_vars("rounding"))
+        schema.validate(horizon_store(seeds=(3, 4)).drop_vars("rounding"))
     with pytest.raises(UsageError, match="newer"):
-        schema.validate(linear_dataset().assign_attrs(schema_version=2))
+        schema.validate(horizon_store(seeds=(3, 4)).assign_attrs(schema_version=2))

@@ -10,6 +10,8 @@ import nbclient
 import pytest
 
 from analysis import schema, store, synthetic
+from analysis.horizon import store as horizon
+from analysis.horizon.schema import OF_CELL
 from analysis.provenance import Code, Provenance
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +61,21 @@ def test_policies_by_hand_are_those_of_the_program(tmp_path: Path, monkeypatch: 
     lengths, mean = float(line.split()[4]), float(line.split()[-1])
     assert lengths == pytest.approx(0.4, rel=0.1)  # biases that cancel: no sigma by itself shows it
     assert mean < 0.1
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 1
+
+
+@pytest.mark.notebook
+def test_the_horizon_by_hand_is_that_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = synthetic.horizon_store()
+    horizon.create(tmp_path / "horizon.zarr", made.assign(done=made["done"] & False), Provenance("", {}, Code("")))
+    for seed in range(made.sizes["seed"]):
+        arrays = {name: made[name].values[seed] for name in OF_CELL}
+        horizon.write_cell(tmp_path / "horizon.zarr", seed, arrays)
+    monkeypatch.setenv("SIGMA_PROBES_HORIZON_STORE", str(tmp_path / "horizon.zarr"))
+    outputs = outputs_of("horizon", monkeypatch)
+    text = "".join(output.get("text", "") for output in outputs)
+    assert "equal by hand and by program: 1/2, 1" in text
+    assert "horizon 8\n" in text
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 1
 
 
