@@ -181,6 +181,79 @@ def horizon(
     run_horizon(settings, out, processes=jobs, png=png, dry_run=dry_run, json=json)
 
 
+@app.command()
+def plan(
+    store: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[STORE]", help="A pilot that probes grad made; without one it is made.", show_default=False
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="As of analysis safety. [default: 0.2 of relative, 0.02 of angle]", show_default=False),
+    ] = None,
+    rule: Annotated[str, typer.Option(help="relative, angle, gap or budget.")] = "relative",
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(help="Arms to plan for; default: all of the store, or those of probes grad.", show_default=False),
+    ] = None,
+    population: Annotated[str, typer.Option(help="images: how many more. corpus: how many more draws.")] = "images",
+    baseline: Annotated[str, typer.Option(help="Arm that the others are compared with.")] = "native",
+    control: Annotated[
+        str | None, typer.Option(help="As of analysis safety; rule gap only.", show_default=False)
+    ] = None,
+    chance: Annotated[float, typer.Option(help="That the verdict is settled.")] = 0.8,
+    metric: Annotated[str | None, typer.Option(help="Default: the store's first.", show_default=False)] = None,
+    step: Annotated[int | None, typer.Option(help="Of a store of several checkpoints.", show_default=False)] = None,
+    sigma_grid: Annotated[str | None, typer.Option(help="Of the pilot.", show_default="0.3:0.9:5")] = None,
+    images: Annotated[int | None, typer.Option(help="Of the pilot.", show_default="8")] = None,
+    draws: Annotated[int | None, typer.Option(min=1, help="Of the pilot.", show_default="4")] = None,
+    model: Annotated[str | None, typer.Option(help="As of probes grad.", show_default="mini")] = None,
+    weights: Annotated[str | None, typer.Option(help="fp32 or bf16.", show_default="fp32")] = None,
+    latents: Annotated[Path | None, typer.Option(help="As of probes grad.", show_default=False)] = None,
+    adapter: Annotated[str | None, typer.Option(help="As of probes grad.", show_default=False)] = None,
+    engine: Annotated[str | None, typer.Option(help="func or loop.", show_default="func")] = None,
+    activation_checkpointing: Annotated[
+        bool, typer.Option("--activation-checkpointing", help="As of probes grad.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.", show_default="auto")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the pilot is kept, and resumed.", show_default="pilot.zarr")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """How many images and draws settle each verdict, what that costs here, and what the pilot could detect."""
+    from analysis.planning import Asked
+    from analysis.planning.command import margin_of, print_plan
+
+    asked = Asked(margin_of(rule, margin), rule, baseline, population, control, tuple(arm or ()), chance, metric)
+    of_pilot = {
+        "sigma_grid": sigma_grid,
+        "images": images,
+        "draws": draws,
+        "model": model,
+        "weights": weights,
+        "latents": latents,
+        "adapter": adapter,
+        "engine": engine,
+        "activation_checkpointing": activation_checkpointing or None,
+        "device": device,
+        "out": out,
+    }
+    given = {name: value for name, value in of_pilot.items() if value is not None}
+    if store is None:
+        from probes.pilot import make
+
+        store = make(asked, given, DEFAULT_ARMS)
+    elif given:
+        from analysis.errors import UsageError
+
+        option = f"--{next(iter(given))}".replace("_", "-")
+        raise UsageError(f"{option} is of a pilot that is to be made, and {store} is one: leave {option} or it out")
+    print_plan(store, asked, step=step, json_object=json)
+
+
 def main() -> None:
     """Entry point of the console script."""
     run_app(app)
