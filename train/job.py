@@ -21,6 +21,7 @@ from train.execution import Execution, device_named
 from train.families import Family, grid
 from train.latents import Latents
 from train.plan import NATIVE, Plan
+from train.rope import Rope
 from train.settings import Settings
 from train.step import Source, step_input
 
@@ -147,13 +148,17 @@ def check_arm(job: Job) -> None:
         lower = plan.demote or plan.demote_latent or plan.repromote
         for name in job.order.names:
             latents.shape(name, lower.of(latents.tier) if lower else latents.tier)
+        if plan.stretch.kind is not None:
+            # A model without rotary positions refuses here, before a step is drawn that the arm treats.
+            with job.family.stretched(job.transformer, Rope(factors=(2.0, 2.0))):
+                pass
     if job.settings.format == "kohya":
         # Its errors come now, and not after the last step.
         kohya.converted(job.parameters, job.lora, job.family, job.transformer)
     for step, i, sigma in extremes(job):
         rope = step_input(job.plan(step), job.order.of(step)[i], sigma, job.source).rope
         with job.family.stretched(job.transformer, rope):
-            pass  # a model without rotary positions refuses here
+            pass  # and a grid whose positions it cannot stretch
 
 
 def extremes(job: Job) -> list[tuple[int, int, float]]:

@@ -125,13 +125,14 @@ def test_rows_and_columns_have_factors_of_their_own(case):
     assert len({float(x) for x in (rows, columns, both, loss(case, Rope()))}) == 4
 
 
-def test_sd3_refuses_before_the_first_step(one_family):
-    """A run and a probe find it when they are prepared."""
+@pytest.mark.parametrize("window", ["", "@0.9999"])
+def test_sd3_refuses_before_the_first_step(window, one_family):
+    """A run and a probe find it when they are prepared, a run also where it draws no step that the arm treats."""
     from train.job import prepare
     from train.settings import Settings
 
     tiny = one_family("sd3")
-    settings = Settings(model=str(tiny.folder), arm="demote:48+rope:pi", steps=2, rank=2, threads=1)
+    settings = Settings(model=str(tiny.folder), arm=f"demote:48+rope:pi{window}", steps=2, rank=2, threads=1)
     with pytest.raises(UsageError, match="sd3 has no rotary positions"):
         prepare(settings, tiny.latents())
     assert family_class("SD3Transformer2DModel").name == "sd3"
