@@ -32,7 +32,7 @@ def at_step(dataset: "xr.Dataset", step: int | None) -> "xr.Dataset":
         raise UsageError(f"this store holds checkpoints after {listed} steps; choose one with --step")
     if step is not None and step not in steps:
         raise UsageError(f"step {step} is not in this store; it has {listed}")
-    chosen = steps[0] if step is None else step
+    chosen = min(steps) if step is None else step
     return dataset.isel({STEP: int(np.flatnonzero(dataset[STEP].values == chosen)[0])}, drop=True)
 
 

@@ -1,8 +1,11 @@
 """The safety curve over training: relative bias against sigma, a line for each checkpoint."""
 
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -24,9 +27,8 @@ def curve_figure(found: Answers) -> Figure:
     arms = assessed["arm"].values.tolist()
     columns = min(len(arms), COLUMNS)
     rows = -(-len(arms) // columns)
-    colours = dict(
-        zip(found.by_step, mpl.colormaps["viridis"](np.linspace(EARLIEST, LATEST, len(found.by_step))), strict=True)
-    )
+    places = np.linspace(EARLIEST, LATEST, len(found.by_step))
+    colours = {step: to_hex(mpl.colormaps["viridis"](at)) for step, at in zip(found.by_step, places, strict=True)}
     with mpl.rc_context(plots.STYLE):
         figure = Figure((0.5 + 3.4 * columns, 1.25 + 2.1 * rows), dpi=plots.DPI, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -44,12 +46,12 @@ def curve_figure(found: Answers) -> Figure:
         figure.legend(
             handles=handles, loc="outside lower center", ncols=min(len(handles), 5 * columns // 2), frameon=False
         )
-        metric = f"metric {found.first.metric}, bars: 95 % intervals of each point"
+        metric = f"metric {found.first.metric}, bars: 95 % intervals, steps side by side at each $\\sigma$"
         figure.suptitle(f"{plots.title(assessed)}\n{metric}", fontsize=8)
     return figure
 
 
-def draw_curves(axes: Axes, found: Answers, arm: str, colours: dict[int, np.ndarray]) -> None:
+def draw_curves(axes: Axes, found: Answers, arm: str, colours: dict[int, str]) -> None:
     """One arm: each step's curve with intervals and verdicts. A cell without a figure is left out."""
     axes.axhline(0.0, color="black", linewidth=0.5)
     about = found.first.assessed.attrs
@@ -71,13 +73,13 @@ def draw_curves(axes: Axes, found: Answers, arm: str, colours: dict[int, np.ndar
             axes.plot(x[here], value[here], linestyle="none", zorder=3, **_mark(verdict, mark, colours[step]))
 
 
-def _mark(verdict: str, mark: dict, colour: object) -> dict:
+def _mark(verdict: str, mark: dict[str, Any], colour: str) -> dict[str, Any]:
     """The verdict's shape in a step's colour."""
     face = "white" if verdict == UNRESOLVED else colour
     return {"marker": mark["marker"], "markersize": mark["markersize"], "color": colour, "markerfacecolor": face}
 
 
-def _legend(found: Answers, colours: dict[int, np.ndarray]) -> list[Line2D]:
+def _legend(found: Answers, colours: dict[int, str]) -> list[Line2D]:
     handles = [Line2D([], [], color=colours[step], linewidth=1.6, label=f"step {step}") for step in found.by_step]
     inactive = any((one.assessed["verdict"] == INACTIVE).any() for one in found.by_step.values())
     handles += [
