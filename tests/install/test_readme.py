@@ -44,6 +44,8 @@ def small(name, arguments, folder):
     """What makes a command of README small, and its files that a newcomer has."""
     if arguments[:1] in (["arms"], ["study"]) or name == "analysis":
         return []
+    if arguments[:1] == ["horizon"]:
+        return ["--steps", "4", "--doses", "1/2,1", "--jitters", "0", "--seeds", "1"]
     if name == "probes" and "--out" not in arguments:
         return [*SMALL[name], "--out", f"other{len(list(folder.iterdir()))}.zarr"]
     return SMALL[name]
