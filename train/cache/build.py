@@ -25,6 +25,7 @@ from train.cache.autoencoder import Autoencoder
 from train.cache.buckets import tiers_of
 from train.cache.index import File
 from train.cache.photographs import Photograph, counted, look_at
+from train.cache.place import check_out, check_pictures, tidy
 from train.execution import device_named
 from train.pictures import paths_in, read_picture
 
@@ -53,6 +54,7 @@ class Contents:
     photographs: tuple[Photograph, ...]
     left_out: Mapping[str, str]
     hashes: Mapping[str, str]
+    settings: Mapping[str, Any]  # that decide the keys
     latents: Mapping[str, list[wanted.Latent]]  # by photograph
     texts: Mapping[str, tuple[str, Mapping[str, object]]]  # by caption: path and origin
 
@@ -67,13 +69,15 @@ def cache(request: Request, out: Path, *, dry_run: bool) -> None:
     determinism.strict()
     described = model.described(request.model)
     tiers = tiers_of(request.tiers, described.unit)
-    check_out(out, described)
+    if damaged := check_out(out, described.family.name):
+        say(f"{damaged}, and is made anew; what of its files is whole is kept")
     with tqdm(total=len(paths_in(request.images)), unit="picture", desc="looking", leave=False) as bar:
         photographs, left_out = look_at(
             request.images, tiers[0], described.unit, skip_bad=request.skip_bad, seen=bar.update
         )
     for name, reason in left_out.items():
         say(f"left out: {name} ({reason})")
+    check_pictures(out, photographs)
     for tier in tiers:
         sizes = [wanted.grids(photograph, (tier,), described.unit)[tier] for photograph in photographs]
         say(f"tier {tier}: {counted(sizes)}")
@@ -84,28 +88,18 @@ def cache(request: Request, out: Path, *, dry_run: bool) -> None:
     with naming_the_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with lock.writing(out), naming_the_disk(out):
+        check_pictures(out, photographs)  # of what another process has finished since
         for folder in (out, out / index.LATENTS, out / index.TEXTS):
             folder.mkdir(exist_ok=True)
         captions, new_texts = encode_texts(contents, out, request.text_dtype, device)
         files, new_latents = encode_latents(contents, out, request.vae_dtype, device)
-        made = index_of(contents, request, device, captions, files)
+        made = index_of(contents, captions, files)
         index.write(out, made)
-        removed = index.tidy(out, made)
+        removed = tidy(out, made)
     bare = sum(not photograph.caption for photograph in photographs)
     new = f"{new_latents} of {len(files)} latents and {new_texts} of {len(captions)} captions encoded now"
     old = f"; {removed} files removed that no image needs any more" if removed else ""
     print(f"{out}: {len(photographs)} images in tiers {request.tiers}; {new}; {bare} images without a caption{old}")
-
-
-def check_out(out: Path, described: model.CachedModel) -> None:
-    """UsageError where ``out`` is anything but a cache of this family, finished or not, or nothing."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is no folder: give another --out")
-    inside = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.exists() else set()
-    if strange := inside - {index.NAME, index.LATENTS, index.TEXTS}:
-        raise UsageError(f"{out} holds {min(strange)}, which is no part of a cache: give another --out")
-    if index.NAME in inside and (family := index.read(out).family) != described.family.name:
-        raise UsageError(f"{out} is a cache of {family}, the model is {described.family.name}: give another --out")
 
 
 def forecast(photographs: tuple[Photograph, ...], tiers: tuple[int, ...], *, plain: bool) -> str:
@@ -127,8 +121,11 @@ def contents_of(
     hashes = {"vae": str(model.vae_hash(described.folder)), "text": model.text_hash(described.folder)}
     for_latents: dict[str, Any] = {"vae": hashes["vae"], "dtype": request.vae_dtype}
     for_texts: dict[str, Any] = {"text": hashes["text"], "dtype": request.text_dtype, "family": described.family.name}
+    settings: dict[str, Any] = {"vae_dtype": request.vae_dtype, "text_dtype": request.text_dtype}
+    settings |= {"pixels": wanted.PIXELS, "posterior": wanted.POSTERIOR, "unit": described.unit}
     if described.family.name == "wan":
-        for_texts["ftfy"] = find_spec("ftfy") is not None  # its pipeline cleans captions with it where it is installed
+        # Its pipeline cleans captions with ftfy where that is installed.
+        settings["ftfy"] = for_texts["ftfy"] = find_spec("ftfy") is not None
     latents = {
         photograph.name: wanted.latents(
             photograph, wanted.grids(photograph, tiers, described.unit), for_latents, plain=request.plain
@@ -136,7 +133,7 @@ def contents_of(
         for photograph in photographs
     }
     captions = {photograph.caption: wanted.text(photograph.caption, for_texts) for photograph in photographs}
-    return Contents(described, tiers, photographs, left_out, hashes, latents, captions)
+    return Contents(described, tiers, photographs, left_out, hashes, settings, latents, captions)
 
 
 def encode_texts(contents: Contents, out: Path, dtype: str, device: str) -> tuple[dict[str, File], int]:
@@ -147,7 +144,7 @@ def encode_texts(contents: Contents, out: Path, dtype: str, device: str) -> tupl
         encode = texts.load(contents.model.family, contents.model.folder, dtype, device)
         for caption in tqdm(missing, unit="caption", desc="captions", dynamic_ncols=True):
             path, origin = contents.texts[caption]
-            files[caption] = index.store(out, path, encode(caption), origin)
+            files[caption] = index.store(out, path, encode(caption), origin, made_with(device))
     return {caption: file for caption, file in files.items() if file is not None}, len(missing)
 
 
@@ -166,9 +163,16 @@ def encode_latents(contents: Contents, out: Path, dtype: str, device: str) -> tu
                 pixels = pixels_of(photograph)
                 for each in todo:
                     latent = encoded(coder, each, pixels)
-                    files[each.path] = index.store(out, each.path, {index.LATENT: latent}, each.origin)
+                    tensors = {index.LATENT: latent}
+                    files[each.path] = index.store(out, each.path, tensors, each.origin, made_with(device))
                     bar.update()
     return files, missing
+
+
+def made_with(device: str) -> dict[str, object]:
+    """What encodes here and now, which last bits may depend on; a file that is kept tells of its own making."""
+    libraries = {name: version(name) for name in ("torch", "diffusers", "transformers", "pillow")}
+    return {"device": device, "threads": torch.get_num_threads(), **libraries}
 
 
 def pixels_of(photograph: Photograph) -> np.ndarray:
@@ -189,9 +193,7 @@ def encoded(coder: Autoencoder, each: wanted.Latent, photograph: np.ndarray) -> 
     return latent
 
 
-def index_of(
-    contents: Contents, request: Request, device: str, captions: Mapping[str, File], files: Mapping[str, File]
-) -> index.Index:
+def index_of(contents: Contents, captions: Mapping[str, File], files: Mapping[str, File]) -> index.Index:
     """The index of the finished cache. Nothing in it depends on when or where it was made, or in how many goes."""
     images = {}
     for photograph in contents.photographs:
@@ -208,17 +210,7 @@ def index_of(
             repromoted=kinds["repromoted"],
             reencoded=kinds["reencoded"].get(contents.tiers[0]),
         )
-    settings = {
-        "pixels": wanted.PIXELS,
-        "posterior": wanted.POSTERIOR,
-        "vae_dtype": request.vae_dtype,
-        "text_dtype": request.text_dtype,
-        "unit": contents.model.unit,
-        "device": device,
-        "threads": torch.get_num_threads(),
-        **{name: version(name) for name in ("torch", "diffusers", "transformers", "pillow")},
-    }
-    family = contents.model.family.name
+    family, settings = contents.model.family.name, dict(contents.settings)
     return index.Index(family, contents.tiers, dict(contents.hashes), settings, images, dict(contents.left_out))
 
 

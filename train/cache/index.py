@@ -5,11 +5,12 @@
     texts/KEY.safetensors      the conditioning of one caption each
 
 A changed photograph, caption, encoder or setting asks for another key, so what is there under a key is never stale.
+Metadata of a file: ``origin``, which its key is the hash of; ``made_with``, on what it was encoded, which may change
+last bits and is in no key; ``sha256`` over those two and its tensors, which tells damage without an index.
 """
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,14 +19,25 @@ from typing import Any
 from torch import Tensor
 
 from analysis.atomic import replacing
+from analysis.bytewise import RawTensor, digests
 from analysis.errors import UsageError
 from analysis.safetensors_file import opened
 from train import tensors_file
+from train.raw_tensors import raw
 
 NAME, LATENTS, TEXTS = "index.json", "latents", "texts"
 VERSION = 1
 LATENT = "latent"  # the tensor's name in a file of latents
+ORIGIN, MADE_WITH, CONTENT = "origin", "made_with", "sha256"  # in the metadata of every file
 Shapes = dict[str, tuple[int, ...]]
+
+
+class Unreadable(UsageError):
+    """An index that is damaged or of another version. reason: without what to do about it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}: run train cache again")
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Index:
-    """The whole of it. hashes: of ``vae`` and ``text``; settings: how it was made; left_out: reasons by file name."""
+    """The whole of it. hashes: of ``vae`` and ``text``; settings: those in the keys; left_out: reasons by file name."""
 
     family: str
     tiers: tuple[int, ...]
@@ -68,30 +80,53 @@ class Index:
     version: int = VERSION
 
 
-def key(origin: Mapping[str, object]) -> str:
-    """The name of what is made from ``origin``."""
-    return hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
+def key(origin: str) -> str:
+    """The name of what is made from ``origin``, in JSON."""
+    return hashlib.sha256(origin.encode()).hexdigest()[:32]
 
 
 def path_of(folder: str, origin: Mapping[str, object]) -> str:
     """Where it lies in a cache."""
-    return f"{folder}/{key(origin)}.safetensors"
+    return f"{folder}/{key(_json(origin))}.safetensors"
 
 
 def stored(cache: Path, path: str) -> File | None:
-    """The file at ``path`` of the folder ``cache`` if it is there and whole."""
+    """The file at ``path`` of the folder ``cache`` if it is there and in every byte what was written."""
     try:
         with opened(cache / path) as file:
+            told = dict(file.metadata)
+            whole = told.pop(CONTENT, None) == content_hash(file.tensors, told)
             shapes = {name: tensor.layout.shape for name, tensor in file.tensors.items()}
     except UsageError:  # missing or damaged: it is made anew
+        return None
+    if not whole or key(told.get(ORIGIN, "")) != Path(path).stem:
         return None
     return File(path, file_hash(cache / path), shapes)
 
 
-def store(cache: Path, path: str, tensors: Mapping[str, Tensor], origin: Mapping[str, object]) -> File:
-    """Write ``tensors``, atomically, with what they were made from as metadata."""
-    tensors_file.write(cache / path, tensors, {"origin": json.dumps(origin, sort_keys=True)})
+def store(
+    cache: Path,
+    path: str,
+    tensors: Mapping[str, Tensor],
+    origin: Mapping[str, object],
+    made_with: Mapping[str, object],
+) -> File:
+    """Write ``tensors``, atomically, with what they were made from and on as metadata."""
+    told = {ORIGIN: _json(origin), MADE_WITH: _json(made_with)}
+    tensors_file.write(cache / path, tensors, told | {CONTENT: content_hash(raw(tensors), told)})
     return File(path, file_hash(cache / path), {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+
+
+def content_hash(tensors: Mapping[str, RawTensor], told: Mapping[str, str]) -> str:
+    """SHA-256 over names, layouts and bytes of tensors, and what is told of them."""
+    total = hashlib.sha256(_json(told).encode())
+    for name, digest in sorted(digests(tensors).items()):
+        total.update(json.dumps(name).encode() + digest)
+    return total.hexdigest()
+
+
+def _json(value: Mapping[str, object]) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def file_hash(path: Path) -> str:
@@ -107,16 +142,16 @@ def write(cache: Path, index: Index) -> None:
 
 
 def read(cache: Path) -> Index:
-    """The index of the folder ``cache``. UsageError where it is damaged or of another version."""
+    """The index of the folder ``cache``. Unreadable where it is damaged or of another version."""
     file = cache / NAME
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         if found["version"] != VERSION:
-            raise UsageError(f"{file} is of version {found['version']}, this is for {VERSION}: make the cache anew")
+            raise Unreadable(f"{file} is of version {found['version']}, not {VERSION}")
         images = {name: _image(image) for name, image in found.pop("images").items()}
         return Index(**{**found, "tiers": tuple(found["tiers"]), "images": images})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file} is damaged ({type(error).__name__}: {error}): run train cache again") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Unreadable(f"{file} is damaged ({type(error).__name__}: {error})") from None
 
 
 def _image(found: dict[str, Any]) -> Image:
@@ -129,12 +164,3 @@ def _image(found: dict[str, Any]) -> Image:
 
 def _file(found: dict[str, Any]) -> File:
     return File(found["path"], found["sha256"], {name: tuple(shape) for name, shape in found["shapes"].items()})
-
-
-def tidy(cache: Path, index: Index) -> int:
-    """Remove the files of latents and texts that the index does not name; how many there were."""
-    wanted = {cache / file.path for image in index.images.values() for file in image.files()}
-    found = [path for folder in (LATENTS, TEXTS) for path in (cache / folder).iterdir() if path not in wanted]
-    for path in found:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return len(found)

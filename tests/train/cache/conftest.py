@@ -236,6 +236,18 @@ def photograph(size, seed):
 
 
 @pytest.fixture
+def request_of(model_folder, photographs):
+    """A family's name, and what of the command line is to be another -> what train cache is asked for."""
+    from train.cache.build import Request
+
+    def make(family="flux", **changes):
+        base = {"model": str(model_folder(family)), "images": photographs, "tiers": "48,64", "threads": 1}
+        return Request(**(base | {"text_dtype": "fp32", "device": "cpu"} | changes))
+
+    return make
+
+
+@pytest.fixture
 def photographs(tmp_path):
     """Four photographs, square, wide and tall, one of them turned and two with a caption."""
     folder = tmp_path / "photographs"
