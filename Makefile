@@ -26,7 +26,7 @@ test: .venv/installed-dev       ## the everyday tests
 	$(BIN)/pytest $(PARALLEL)
 
 test-slow: .venv/installed-dev  ## the long tests, as in CI
-	$(BIN)/pytest -m slow $(PARALLEL)
+	$(BIN)/pytest -m slow $(PARALLEL) --durations=15
 
 bench: .venv/installed-dev      ## every benchmark, one after the other
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
