@@ -68,10 +68,10 @@ def table(answer: Answer) -> str:
 
 
 def shown(value: float) -> str:
-    """Two or three digits; - where nothing is known."""
+    """Two digits or more; - where nothing is known."""
     if not np.isfinite(value):
         return "-"
-    return f"{value:.3f}" if 0.001 <= value < 1000 else f"{value:.0e}"
+    return f"{value:.4f}" if 0.001 <= value < 1000 else f"{value:.1e}"
 
 
 def reach_lines(answer: Answer) -> str:
@@ -85,7 +85,9 @@ def reach_lines(answer: Answer) -> str:
     by_block = {block: of[answer.full].horizon for block, of in answer.reaches.items() if block != TOTAL}
     least = min(by_block, key=lambda block: by_block[block].step)
     most = max(by_block, key=lambda block: (by_block[block].step, by_block[block].open))
-    lines.append(f"  blocks at dose {answer.full}: {by_block[least]} in {least}, {by_block[most]} in {most}")
+    same = by_block[least] == by_block[most]
+    ends = f"{by_block[least]} in every one" if same else f"{by_block[least]} in {least} to {by_block[most]} in {most}"
+    lines.append(f"  blocks at dose {answer.full}: {ends}")
     return "\n".join(lines)
 
 

@@ -67,8 +67,9 @@ def horizon(
             elif work:
                 written = lambda index, _: finish(index // runs)  # noqa: E731
                 in_processes(computing, (settings, out), work, min(count, len(work)), written, progress)
-        for place in missing:
+        for place in missing:  # those whose last run was kept just before a kill
             finish(place)
+        kept.end(out)
     print_horizon(out, store.read(out), json_object=json, png=png)
 
 

@@ -4,6 +4,7 @@ They lie in the store's folder as ``positions``, a Zarr group without arrays tha
 file of tensors for each run.
 """
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,3 +46,8 @@ def drop(path: Path, seed: int) -> None:
     """Forget the runs of a seed that is complete."""
     for file in (path / FOLDER).glob(f"{seed:04d}-*.safetensors"):
         file.unlink()
+
+
+def end(path: Path) -> None:
+    """Remove the folder: every seed is complete."""
+    shutil.rmtree(path / FOLDER, ignore_errors=True)
