@@ -16,6 +16,7 @@ from analysis.errors import UsageError
 from probes import training_state
 from probes.checkpoints import Checkpoint, check_pair
 from probes.metrics import Point
+from probes.training_state import TrainingState
 from train import adapter, adapter_file, model
 
 FRESH = "fresh"
@@ -43,12 +44,13 @@ class Points:
         self.hashes: dict[str, str] = {}
         self.settings: dict[str, object] = {"steps": list(self.steps)} if self.steps else {}
         self._adam = adam
+        self._state: TrainingState | None = None
         self._here = 0
         self._point = self._at_once()
-        self._describe(0, digest)
+        self._describe(digest)
         for position in range(1, len(self.files)):
             self.at(position)
-            self._describe(position, model.hash_of(adapter_file.files_of(self.files[position])))
+            self._describe(model.hash_of(adapter_file.files_of(self.files[position])))
 
     def at(self, position: int) -> Point:
         """Go to the checkpoint at ``position`` in the order of ``steps``: its adapter is then in the parameters."""
@@ -62,20 +64,18 @@ class Points:
     def _at_once(self) -> Point:
         """The point that the parameters are at."""
         values = {name: p.detach().cpu().double().numpy() for name, p in self.parameters.items()}
-        denominators = {}
-        if self._adam:
-            state = training_state.beside(self.files[self._here])
-            check_pair(self.files[self._here])
-            denominators = training_state.read(state).denominators(values)
-        return Point(values, self.lora.scale, denominators)
-
-    def _describe(self, position: int, digest: str) -> None:
-        """Add one checkpoint to hashes and settings, where there are several under its step."""
-        suffix = f"@{self.steps[position]}" if self.steps else ""
-        self.hashes[f"adapter{suffix}"] = digest
         if not self._adam:
+            return Point(values, self.lora.scale)
+        self._state = training_state.read(training_state.beside(self.files[self._here]))
+        return Point(values, self.lora.scale, self._state.denominators(values))
+
+    def _describe(self, digest: str) -> None:
+        """Add the checkpoint that the parameters are at to hashes and settings, under its step if there are several."""
+        suffix = f"@{self.steps[self._here]}" if self.steps else ""
+        self.hashes[f"adapter{suffix}"] = digest
+        if (state := self._state) is None:
             return
-        state = training_state.read(training_state.beside(self.files[position]))
+        check_pair(self.files[self._here])
         self.hashes[f"optimizer{suffix}"] = model.hash_of([state.file])
         self.settings[f"adam{suffix}"] = {"step": state.step, "beta2": state.beta2, "epsilon": state.epsilon}
         say(
