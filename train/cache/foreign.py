@@ -103,6 +103,8 @@ def check_shape(where: str, shape: tuple[int, ...], named: tuple[int, ...], fami
         found = shape[1:]
     else:
         raise UsageError(f"{where} has shape {list(shape)}; a latent has 3 axes, or 4 with frames")
+    if 0 in shape:
+        raise UsageError(f"{where} has shape {list(shape)}, which holds nothing; remove it and make it again")
     if tuple(found) != named:
         sides = " x ".join(map(str, named if named[0] != 1 else named[1:]))
         raise UsageError(f"{where} has shape {list(shape)}, its name says {sides}; remove it and make it again")

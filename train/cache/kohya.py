@@ -5,15 +5,14 @@ latent pixels; the size in the file's name is that of the picture. Flux's and An
 """
 
 import re
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import prod, sqrt
 from pathlib import Path
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from analysis.errors import UsageError
+from train.cache.arrays import arrays
 from train.cache.cached import CachedLatents, Stored
 from train.cache.foreign import FoundImage, Tool, arranged, check_shape, one_frame
 from train.cache.index import file_hash
@@ -22,6 +21,7 @@ from train.families import Family
 
 TOOL = Tool("sd-scripts", {"flux": ("flux", False), "sd3": ("sd3", True), "anima": ("cosmos", False)})
 FILE = re.compile(r"(?P<stem>.+)_\d{4,}x\d{4,}_(?P<arch>[a-z0-9]+)\.npz")
+NATIVE = "latents"
 ARRAY = re.compile(r"(latents|demoted)_(?P<height>\d+)x(?P<width>\d+)")
 
 
@@ -49,39 +49,27 @@ def opened(folder: Path, family: Family, model: Path) -> CachedLatents | None:
 
 
 def latents(path: Path, family: Family, normalise: Callable[[Tensor], Tensor]) -> tuple[Stored, ...]:
-    """Every latent of a file."""
-    sha256, found = file_hash(path), []
-    for name, shape in shapes(path).items():
+    """Every latent of a file, the native one among them."""
+    sha256, there = file_hash(path), arrays(path)
+    found: dict[str, Stored] = {}
+    for name, array in there.items():
         if sides := ARRAY.fullmatch(name):
             named = (1, int(sides["height"]), int(sides["width"]))
-            taken = check_shape(f"{path}: {name}", shape, named, family)
-            found.append(Stored(taken, f"{sha256} {name}", lambda name=name: normalise(one_frame(array(path, name)))))
-    if not found:
-        raise UsageError(f"{path}: no array latents_HxW among {', '.join(shapes(path)) or 'none'}; cache it again")
-    return tuple(found)
+            shape = check_shape(f"{path}: {name}", array.floating().shape, named, family)
+            found[name] = Stored(shape, f"{sha256} {name}", lambda array=array: normalise(one_frame(array.read())))
+    if not any(name.startswith(NATIVE) for name in found):
+        raise UsageError(f"{path}: no array latents_HxW among {', '.join(there) or 'none'}; cache it again")
+    check_grids(path, {name: (stored.shape[-2], stored.shape[-1]) for name, stored in found.items()}, family.patch)
+    return tuple(found.values())
 
 
-def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The arrays of an npz file by name, from their headers."""
-    found = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as file:
-                    version = np.lib.format.read_magic(file)
-                    read = (
-                        np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
-                    )
-                    found[name.removesuffix(".npy")] = read(file)[0]
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path} is no whole npz file ({error}); remove it and make it again") from None
-    return found
-
-
-def array(path: Path, name: str) -> Tensor:
-    """One array of an npz file, as numbers only."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return torch.from_numpy(file[name])
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path}: {name} cannot be read ({error}); remove it and make it again") from None
+def check_grids(path: Path, grids: Mapping[str, tuple[int, int]], patch: int) -> None:
+    """UsageError unless the others are smaller than the native grid, and of its aspect up to a patch along a side."""
+    native = max((name for name in grids if name.startswith(NATIVE)), key=lambda name: prod(grids[name]))
+    height, width = grids[native]
+    for name, (h, w) in grids.items():
+        scale = sqrt(h * w / (height * width))
+        if name != native and scale >= 1:
+            raise UsageError(f"{path}: {name} is no smaller than {native}, the native grid; cache it again")
+        if abs(h - scale * height) > patch or abs(w - scale * width) > patch:
+            raise UsageError(f"{path}: {name} is of another aspect than {native}, the native grid; cache it again")

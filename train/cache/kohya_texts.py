@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.functional import pad
 
 from analysis.errors import UsageError
-from analysis.safetensors_file import opened as opened_safetensors
+from train.cache.arrays import Array, arrays
 from train.cache.cached import Stored
 from train.cache.index import file_hash
 from train.families import Family
-
-Read = Callable[[str], Tensor]
 
 
 def text_of(folder: Path, stem: str, arch: str, family: Family, model: Path) -> Mapping[str, Stored]:
@@ -28,81 +25,62 @@ def text_of(folder: Path, stem: str, arch: str, family: Family, model: Path) -> 
     path = next((p for end in ("npz", "safetensors") if (p := folder / f"{stem}_{arch}_te.{end}").is_file()), None)
     if path is None:
         raise UsageError(f"{folder}: no {stem}_{arch}_te.npz for the latents of {stem}; cache its text too")
-    shapes, read = contents(path)
+    there = arrays(path)
     for flag in ("apply_t5_attn_mask", "apply_lg_attn_mask"):
-        if flag in shapes and bool(read(flag)):
+        if flag in there and there[flag].read().any():
             raise UsageError(f"{path} was made with {flag}, and masked text is not fed here; cache it without")
-    made = {"flux": flux, "sd3": sd3, "anima": anima}[arch](path, shapes, read, family, model)
+    made = {"flux": flux, "sd3": sd3, "anima": anima}[arch](path, there, family, model)
     sha256 = file_hash(path)
     return {name: Stored(shape, f"{sha256} {name}", reading) for name, (shape, reading) in made.items()}
 
 
-def contents(path: Path) -> tuple[dict[str, tuple[int, ...]], Read]:
-    """Shapes by name, and what reads an array."""
-    if path.suffix == ".npz":
-        from train.cache import kohya
-
-        return kohya.shapes(path), lambda name: kohya.array(path, name)
-    with opened_safetensors(path) as file:
-        shapes = {name: tensor.layout.shape for name, tensor in file.tensors.items()}
-    return shapes, lambda name: tensor(path, name)
-
-
-def tensor(path: Path, name: str) -> Tensor:
-    """One tensor of a safetensors file."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.get_tensor(name)
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"{path}: {name} cannot be read ({error}); remove it and make it again") from None
-
-
+There = Mapping[str, Array]
 Made = dict[str, tuple[tuple[int, ...], Callable[[], Tensor]]]
 
 
-def flux(path: Path, shapes: Mapping[str, tuple[int, ...]], read: Read, family: Family, model: Path) -> Made:
-    need(path, shapes, "t5_out", "l_pooled")
-    return {
-        "encoder_hidden_states": (shapes["t5_out"], lambda: read("t5_out")),
-        "pooled_projections": (shapes["l_pooled"], lambda: read("l_pooled")),
-    }
+def flux(path: Path, there: There, family: Family, model: Path) -> Made:
+    text, pooled = (needed(path, there, name, axes).floating() for name, axes in (("t5_out", 2), ("l_pooled", 1)))
+    return {"encoder_hidden_states": (text.shape, text.read), "pooled_projections": (pooled.shape, pooled.read)}
 
 
-def sd3(path: Path, shapes: Mapping[str, tuple[int, ...]], read: Read, family: Family, model: Path) -> Made:
-    need(path, shapes, "lg_out", "lg_pooled", "t5_out")
-    (tokens, narrow), (more, wide) = shapes["lg_out"], shapes["t5_out"]
+def sd3(path: Path, there: There, family: Family, model: Path) -> Made:
+    wanted = (("lg_out", 2), ("t5_out", 2), ("lg_pooled", 1))
+    lg, t5, pooled = (needed(path, there, name, axes).floating() for name, axes in wanted)
+    (tokens, narrow), (more, wide) = lg.shape, t5.shape
     if narrow > wide:
         raise UsageError(f"{path}: lg_out is wider than t5_out, {narrow} beside {wide}; cache it again")
 
     def joined() -> Tensor:
-        return torch.cat([pad(read("lg_out"), (0, wide - narrow)), read("t5_out")])
+        return torch.cat([pad(lg.read(), (0, wide - narrow)), t5.read()])
 
     return {
         "encoder_hidden_states": ((tokens + more, wide), joined),
-        "pooled_projections": (shapes["lg_pooled"], lambda: read("lg_pooled")),
+        "pooled_projections": (pooled.shape, pooled.read),
     }
 
 
-def anima(path: Path, shapes: Mapping[str, tuple[int, ...]], read: Read, family: Family, model: Path) -> Made:
+def anima(path: Path, there: There, family: Family, model: Path) -> Made:
     for name in ("crossattn_emb", "crossattn_emb_v0"):
-        if name in shapes:
-            return {"encoder_hidden_states": (shapes[name], lambda name=name: read(name))}
-    variant = "_v0" if "prompt_embeds_v0" in shapes else ""  # of shuffled captions, the one as it was written
-    names = [f"{name}{variant}" for name in ("prompt_embeds", "attn_mask", "t5_input_ids", "t5_attn_mask")]
-    need(path, shapes, *names)
+        if name in there:
+            ready = there[name].floating()
+            return {"encoder_hidden_states": (ready.shape, ready.read)}
+    variant = "_v0" if "prompt_embeds_v0" in there else ""  # of shuffled captions, the one as it was written
+    wanted = (("prompt_embeds", 2), ("attn_mask", 1), ("t5_input_ids", 1), ("t5_attn_mask", 1))
+    embeds, *others = (needed(path, there, f"{name}{variant}", axes) for name, axes in wanted)
+    parts = (embeds.floating(), *others)
     if not (model / "text_conditioner").is_dir():
         raise UsageError(f"{path}: text from before Anima's text conditioner, and {model} has no text_conditioner/")
     least, width = conditioner(model).config.min_sequence_length, conditioner(model).config.target_dim
 
     @torch.no_grad()
     def conditioned() -> Tensor:
-        states, mask, ids, target_mask = (read(name)[None] for name in names)
+        states, mask, ids, target_mask = (part.read()[None] for part in parts)
         return conditioner(model)(
             source_hidden_states=states.float(), target_input_ids=ids.long(), target_attention_mask=target_mask,
             source_attention_mask=mask,
         )[0]  # fmt: skip
 
-    return {"encoder_hidden_states": ((max(*shapes[names[2]], least), width), conditioned)}
+    return {"encoder_hidden_states": ((max(*parts[2].shape, least), width), conditioned)}
 
 
 @lru_cache(maxsize=1)
@@ -113,7 +91,10 @@ def conditioner(model: Path) -> Any:
     return AnimaTextConditioner.from_pretrained(model / "text_conditioner", torch_dtype=torch.float32).eval()
 
 
-def need(path: Path, shapes: Mapping[str, tuple[int, ...]], *names: str) -> None:
-    """UsageError unless all of ``names`` are there."""
-    if missing := [name for name in names if name not in shapes]:
-        raise UsageError(f"{path}: no {missing[0]} among {', '.join(shapes) or 'none'}; cache the text again")
+def needed(path: Path, there: There, name: str, axes: int) -> Array:
+    """The array of that name. UsageError where it is missing or has another number of axes."""
+    if name not in there:
+        raise UsageError(f"{path}: no {name} among {', '.join(there) or 'none'}; cache the text again")
+    if len(there[name].shape) != axes:
+        raise UsageError(f"{path}: {name} has shape {list(there[name].shape)}, not {axes} axes; cache the text again")
+    return there[name]
