@@ -6,6 +6,7 @@ profiles are not applied, and of an animation the first picture is taken.
 
 import hashlib
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def read_picture(path: Path) -> Picture:
         raise UsageError(f"{path}: not a file; mend or remove it")
     try:
         content = path.read_bytes()
-        with Image.open(path) as picture:
+        with Image.open(BytesIO(content)) as picture:  # what is hashed, even where the file changes meanwhile
             upright = on_white(in_eight_bits(ImageOps.exif_transpose(picture)))
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError) as error:
         raise UsageError(f"{path}: not a readable picture ({error}); mend or remove it") from None
@@ -69,13 +70,21 @@ def paths_in(folder: Path) -> dict[str, Path]:
         raise UsageError(f"{folder}: {kind}; give one that holds pictures")
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
     if not paths:
-        raise UsageError(f"{folder}: holds no picture; allowed: {', '.join(sorted(ENDINGS))}")
+        below = min((path.name for path in folder.iterdir() if path.is_dir()), default=None)
+        aside = "" if below is None else f", and subfolders, such as {below}, are not read"
+        raise UsageError(f"{folder}: holds no picture{aside}; allowed: {', '.join(sorted(ENDINGS))}")
     by_stem: dict[str, Path] = {}
     for path in paths:
         if path.stem in by_stem:
             raise UsageError(f"{path}: another picture here is also named {path.stem}; rename one of them")
         by_stem[path.stem] = path
     return by_stem
+
+
+def folders_with_pictures(folder: Path) -> list[str]:
+    """The subfolders of ``folder`` that hold pictures at any depth, which are not read; hidden ones left aside."""
+    below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [sub.name for sub in below if any(path.suffix.lower() in ENDINGS for path in sub.rglob("*"))]
 
 
 def shape_at(pixels: tuple[int, ...], tier: int, unit: int) -> tuple[int, int]:

@@ -1,11 +1,13 @@
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from analysis.errors import UsageError
-from train.pictures import digest, read_folder, read_picture, resized, shape_at
+from train.pictures import digest, folders_with_pictures, read_folder, read_picture, resized, shape_at
 
 
 @pytest.fixture
@@ -77,6 +79,35 @@ def test_bad_folders(tmp_path, photograph):
         Image.fromarray(photograph).save(tmp_path / name)
     with pytest.raises(UsageError, match="also named x"):
         read_folder(tmp_path)
+
+
+def test_subfolders_are_not_read_and_told(tmp_path, photograph):
+    deep = tmp_path / "10_cat" / "more"
+    deep.mkdir(parents=True)
+    for name in ("notes", ".thumbnails"):
+        (tmp_path / name).mkdir()
+    for folder in (deep, tmp_path / ".thumbnails"):
+        Image.fromarray(photograph).save(folder / "x.png")
+    assert folders_with_pictures(tmp_path) == ["10_cat"]
+    shutil.rmtree(tmp_path / ".thumbnails")
+    with pytest.raises(UsageError, match="holds no picture, and subfolders, such as 10_cat, are not read; allowed"):
+        read_folder(tmp_path)
+
+
+def test_what_is_seen_is_what_is_hashed(tmp_path, photograph, monkeypatch):
+    path, read_bytes = tmp_path / "x.png", Path.read_bytes
+    Image.fromarray(photograph).save(path)
+    before = read_picture(path)
+
+    def read_and_replaced(self):
+        content = read_bytes(self)
+        Image.fromarray(photograph + 1).save(path)
+        return content
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_replaced)
+    found = read_picture(path)
+    assert found.sha256 == before.sha256
+    assert np.array_equal(found.pixels, before.pixels)
 
 
 def test_the_grid_keeps_aspect_area_and_patch():

@@ -27,7 +27,7 @@ from train.cache.index import File
 from train.cache.photographs import Photograph, counted, look_at
 from train.cache.place import check_out, check_pictures, tidy
 from train.execution import device_named
-from train.pictures import paths_in, read_picture
+from train.pictures import folders_with_pictures, paths_in, read_picture
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,10 @@ def cache(request: Request, out: Path, *, dry_run: bool) -> None:
     tiers = tiers_of(request.tiers, described.unit)
     if damaged := check_out(out, described.family.name):
         say(f"{damaged}, and is made anew; what of its files is whole is kept")
-    with tqdm(total=len(paths_in(request.images)), unit="picture", desc="looking", leave=False) as bar:
+    found = paths_in(request.images)
+    if below := folders_with_pictures(request.images):
+        say(f"{request.images}: subfolders are not read, such as {below[0]}, which holds pictures too")
+    with tqdm(total=len(found), unit="picture", desc="looking", leave=False) as bar:
         photographs, left_out = look_at(
             request.images, tiers[0], described.unit, skip_bad=request.skip_bad, seen=bar.update
         )

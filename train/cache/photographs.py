@@ -11,6 +11,8 @@ from train.cache.buckets import Size
 from train.pictures import paths_in, read_picture
 
 NAMED = 8  # at most, in one line
+CHARACTERS = 20_000  # of a caption; encoders cut at a few thousand, and take minutes to find that out of a whole book
+BYTES = 4 * CHARACTERS  # that many characters at most, so that more is not read
 
 
 @dataclass(frozen=True)
@@ -29,20 +31,20 @@ def look_at(
 ) -> tuple[tuple[Photograph, ...], dict[str, str]]:
     """Every photograph of ``folder`` that fits ``tier``, and those left out with the reason, by file name.
 
-    Raises UsageError for a damaged one and for those that are too small unless ``skip_bad``, and where none is left.
-    seen: called after each.
+    Raises UsageError for a damaged one or its caption, and for those that are too small, unless ``skip_bad``, and where
+    none is left. seen: called after each.
     """
     found, bad = [], {}
     for name, path in paths_in(folder).items():
         try:
-            picture = read_picture(path)
+            picture, caption = read_picture(path), caption_of(path)
         except UsageError as error:
             if not skip_bad:
                 raise UsageError(f"{error}, or leave such out with --skip-bad") from None
             bad[path.name] = str(error)
         else:
             height, width = picture.pixels.shape[:2]
-            found.append(Photograph(name, path, (height, width), picture.sha256, caption_of(path)))
+            found.append(Photograph(name, path, (height, width), picture.sha256, caption))
         seen()
     small = [photograph for photograph in found if not buckets.fits(photograph.size, tier, unit)]
     if small and not skip_bad:
@@ -55,14 +57,20 @@ def look_at(
 
 
 def caption_of(path: Path) -> str:
-    """The text of the file beside a picture that has its stem and ends in .txt, without outer white space."""
+    """The text of the file beside a picture that has its stem and ends in .txt, without outer white space.
+
+    Raises UsageError where it is no caption: not UTF-8, or longer than any.
+    """
     file = path.with_suffix(".txt")
     if not file.is_file():
         return ""
     try:
-        return file.read_text(encoding="utf-8-sig").strip()
+        caption = file.read_text(encoding="utf-8-sig").strip() if (size := file.stat().st_size) <= BYTES else ""
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: not readable as UTF-8 text ({error}); mend or remove it") from None
+    if size > BYTES or len(caption) > CHARACTERS:
+        raise UsageError(f"{file}: is no caption, which has {CHARACTERS} characters at most; mend or remove it")
+    return caption
 
 
 def sha256_of(text: str) -> str:

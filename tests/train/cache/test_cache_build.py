@@ -168,7 +168,10 @@ def test_where_nothing_may_be_written(request_of, tmp_path):
 
 
 def test_a_dry_run_says_what_and_writes_nothing(request_of, tmp_path, capsys):
-    said = made(request_of(), tmp_path / "c", capsys, dry_run=True)
+    request = request_of()
+    shutil.copytree(request.images, request.images / "more")
+    said = made(request, tmp_path / "c", capsys, dry_run=True)
+    assert said.err.count("photographs: subfolders are not read, such as more, which holds pictures too\n") == 1
     assert said.out == "4 images: 16 latents and 3 captions to encode at most\n"
     assert "tier 64: 1 of " in said.err
     assert not (tmp_path / "c").exists()

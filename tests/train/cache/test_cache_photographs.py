@@ -67,5 +67,24 @@ def test_a_caption_that_is_no_text(tmp_path):
     assert caption_of(tmp_path / "b.png") == "a cat"
 
 
+@pytest.mark.parametrize("text", [b"\xff\xfe\xff", b"a " * 10_001 + b"b", b"a" * 4_000_000, b" " * 100_000])
+def test_a_photograph_without_a_proper_caption_stops_or_is_left_out(text, photographs):
+    (photographs / "b.txt").write_bytes(text)
+    with pytest.raises(UsageError, match=r"b\.txt: .*; mend or remove it, or leave such out with --skip-bad$"):
+        look_at(photographs, 64, 4, skip_bad=False)
+    found, bad = look_at(photographs, 64, 4, skip_bad=True)
+    assert names(found) == ["a", "c", "d"]
+    assert list(bad) == ["b.png"]
+    assert "b.txt: " in bad["b.png"]
+
+
+def test_a_caption_may_be_long(tmp_path):
+    (tmp_path / "a.txt").write_text("字" * 20_000 + "\n", encoding="utf-8")
+    assert len(caption_of(tmp_path / "a.png")) == 20_000
+    (tmp_path / "a.txt").write_text("a" * 20_001)
+    with pytest.raises(UsageError, match=r"a\.txt: is no caption, which has 20000 characters at most"):
+        caption_of(tmp_path / "a.png")
+
+
 def test_grids_are_counted():
     assert counted([(64, 48), (64, 64), (64, 48)]) == "2 of 48 x 64, 1 of 64 x 64"
