@@ -6,8 +6,9 @@
 - speed: `analysis policy --margin 0.2` as a process, on a planted store of 13 sigma x 5 arms x 30 blocks (goal: 5
   seconds of an idle machine; processor seconds are told too, which others on the machine disturb less);
 - ranking: policies on the mini model, ranked by the relative bias of their expected gradient, from a store that
-  `probes grad --policy` makes at the warmed adapter, against their displacement from native after 30 deterministic
-  steps from there at learning rate 1e-3: Spearman's correlation (goal 0.8). Displacements of single runs hold noise
+  `probes grad --policy` makes at the warmed adapter (of the corpus, since the runs train on it), against their
+  displacement from native after 30 deterministic steps from there at learning rate 1e-3: Spearman's correlation (goal
+  0.8). Displacements of single runs hold noise
   that averages out of a gradient's mean, so the length of their mean over seeds (from pairs of different seeds) is told
   beside.
 """
@@ -67,12 +68,12 @@ def ranking(folder: Path, seeds: int, steps: int, made: Path | None) -> None:
     """Bias of the expected gradient beside displacement from native."""
     path = made or folder / "probe.zarr"
     if made is None:
-        words = ["--arm", "demote:56", "--arm", "demote:48", "--arm", "repromote:48", "--images", "24", "--draws", "2"]
+        words = ["--arm", "demote:56", "--arm", "demote:48", "--arm", "repromote:48", "--images", "24", "--draws", "8"]
         words += ["--metric", "raw", "--metric", "weight", "--policy", "--sigma-grid", GRID, "--out", str(path)]
         call = "from probes.cli import main; main()"
         subprocess.run([sys.executable, "-c", call, "grad", *words, "--threads", "1"], check=True)
     dataset = store.open_store(path)
-    asked = Question("uniform", "tokens", "images", "relative", None, "native", 1)
+    asked = Question("uniform", "tokens", "corpus", "relative", None, "native", 1)
     bias = {}
     for metric in dataset["metric"].values.tolist():
         total = answered(dataset, asked, POLICIES, metric).total.sel(policy=list(POLICIES))
