@@ -14,9 +14,11 @@ import numpy as np
 import xarray as xr
 
 from analysis import estimate, forecast, moments, simultaneous, trust, verdict
-from analysis.errors import UsageError
+from analysis.errors import Refused, UsageError
 from analysis.moments import Moments
 from analysis.schema import TOTAL
+from analysis.sequential import TOTAL as TOTAL_OF_LOOKS
+from analysis.sequential import Looks, looks_of, repeated_p
 from analysis.steps import at_step
 
 POPULATIONS = ("images", "corpus")
@@ -56,7 +58,8 @@ def assess(
     dataset = at_step(dataset, None)
     request = Request(baseline, population, rule, margin, control)
     check(dataset, request)
-    warnings: list[str] = []
+    looks = looks_of(dataset)
+    warnings = [] if looks is None else [_of_looks(looks)]
     done = np.flatnonzero(dataset["done"].values)
     if not done.size:
         raise UsageError("no cell of this store is done; resume the sweep that writes it")
@@ -65,17 +68,27 @@ def assess(
         listed = ", ".join(f"{value:g}" for value in dataset["sigma"].values[missing])
         warnings.append(f"sigma {listed} not done, left out")
     arms = [arm for arm in dataset["arm"].values.tolist() if arm != baseline]
-    curve = simultaneous.Curve(population, int(dataset["images_used"].values[done].max()))
+    curve = simultaneous.Curve(population)
     parts = []
     for index in done:
         part = cell_moments(dataset, int(index), request, arms)
-        parts.append(_without_idle(part, _cell(part, request, arms)))
+        parts.append(_without_idle(part, _cell(part, request, arms, looks)))
         curve.add(part)
     warnings += trust.warnings(dataset, done, arms, population, rule)
     lower, upper = curve.bands()
     for index, part in enumerate(parts):
         part["simultaneous_lower"], part["simultaneous_upper"] = lower[index], upper[index]
     return _labelled(dataset, done, arms, parts, request, warnings)
+
+
+def _of_looks(looks: Looks) -> str:
+    """What is special about the verdicts of a sweep that stopped by what it saw."""
+    counts, total = ", ".join(map(str, looks.counts)), f"{100 * TOTAL_OF_LOOKS:g} %"
+    return (
+        f"a sigma stopped at one of {counts} images, as soon as its verdicts were settled: verdicts are at one-sided "
+        f"{100 * looks.level:.2f} % a look, {total} over all looks; windows and gates at 2.5 % over all looks; "
+        "intervals are those of a fixed number of images"
+    )
 
 
 def _without_idle(part: Moments, cell: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -108,9 +121,9 @@ def _with_total(gram: np.ndarray) -> np.ndarray:
     return np.concatenate([gram, gram.sum(1, keepdims=True)], axis=1)
 
 
-def _cell(part: Moments, request: Request, arms: list[str]) -> dict[str, np.ndarray]:
+def _cell(part: Moments, request: Request, arms: list[str], looks: Looks | None) -> dict[str, np.ndarray]:
     """Every variable [metric, block, arm] of one sigma."""
-    return figures(part) | _verdict(part, request, arms)
+    return figures(part) | _verdict(part, request, arms, looks)
 
 
 def figures(part: Moments) -> dict[str, np.ndarray]:
@@ -146,9 +159,14 @@ def _reciprocal(per_noise: np.ndarray) -> np.ndarray:
         return np.where(per_noise > 0.0, 1.0 / per_noise, np.where(np.isnan(per_noise), np.nan, np.inf))
 
 
-def _verdict(part: Moments, request: Request, arms: list[str]) -> dict[str, np.ndarray]:
+def _verdict(part: Moments, request: Request, arms: list[str], looks: Looks | None) -> dict[str, np.ndarray]:
+    """Where cells stopped by what had been seen, at the level of a look and with repeated p values."""
     question = _question(part, request, arms)
-    decided = verdict.decide(question, part.baseline)
+    decided = verdict.decide(question, part.baseline, level=verdict.LEVEL if looks is None else looks.level)
+    p_safe, p_harmful = (
+        p_values if looks is None else repeated_p(p_values, looks.counts)
+        for p_values in (decided.p_safe, decided.p_harmful)
+    )
     unresolved = decided.verdict == verdict.UNRESOLVED
     contrast = decided.contrast
     spread = np.where(contrast.value < 0.0, decided.variance_safe, decided.variance_harmful)
@@ -161,8 +179,8 @@ def _verdict(part: Moments, request: Request, arms: list[str]) -> dict[str, np.n
     nothing = np.full_like(needed, np.nan)
     images, draws = (needed, nothing) if request.population == "images" else (nothing, needed)
     return {
-        "p_safe": decided.p_safe,
-        "p_harmful": decided.p_harmful,
+        "p_safe": p_safe,
+        "p_harmful": p_harmful,
         "verdict": decided.verdict,
         "images_needed": images,
         "draws_needed": draws,
@@ -199,6 +217,11 @@ def check(dataset: xr.Dataset, request: Request) -> None:
         raise UsageError(
             f"population corpus needs {FEWEST_DRAWS} draws per image and this store has {draws}; "
             f"probe again with --draws {FEWEST_DRAWS} or more"
+        )
+    if request.population == "corpus" and looks_of(dataset) is not None:
+        raise Refused(
+            "population corpus asks about these very images, and this sweep chose how many to take by what it saw of "
+            "them; probe without --until-resolved"
         )
     if request.population == "corpus" and "gram_cross" not in dataset:
         raise UsageError(

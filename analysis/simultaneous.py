@@ -1,6 +1,6 @@
 """Bands for relative bias that hold over the whole sigma grid at once, per metric, block and arm.
 
-curve = Curve("images", most_images=24)
+curve = Curve("images")
 for moments in cells:
     curve.add(moments)
 lower, upper = curve.bands()
@@ -22,13 +22,12 @@ Bands = Float[np.ndarray, "sigma *cells"]
 
 
 class Curve:
-    """One point per sigma, all under the same resamples; it keeps no Gram matrix of a point that was added."""
+    """One point per sigma, all of as many images under the same resamples; it keeps no Gram matrix of one added."""
 
-    def __init__(self, population: str, most_images: int):
+    def __init__(self, population: str):
         self._population = population
-        self._most_images = most_images
         self._generator = np.random.default_rng(SEED)
-        self._weights: np.ndarray | None = None
+        self._weights: dict[int, np.ndarray] = {}
         self._points: list[tuple[Jackknifed, Jackknifed, fieller.Growth, np.ndarray]] = []
         self._statistics: list[np.ndarray] = []
 
@@ -53,13 +52,14 @@ class Curve:
         return np.stack([lower for lower, _ in ends]), np.stack([upper for _, upper in ends])
 
     def _images(self, part: Moments, ratio: Float[np.ndarray, "*cells"]) -> Float[np.ndarray, "*cells resample"]:
-        if self._weights is None:
-            self._weights = bootstrap.multinomial_weights(self._generator, RESAMPLES, self._most_images)
         residual = part.bias_gram - ratio[..., None, None] * part.baseline_gram
-        return bootstrap.resampled_u(residual, self._weights[:, : residual.shape[-1]])
+        n = residual.shape[-1]
+        if n not in self._weights:
+            self._weights[n] = bootstrap.multinomial_weights(self._generator, RESAMPLES, n)
+        return bootstrap.resampled_u(residual, self._weights[n])
 
     def _corpus(self, residual: Jackknifed) -> Float[np.ndarray, "*cells resample"]:
         strata, units = residual.replicates.shape[-2:]
-        if self._weights is None:
-            self._weights = self._generator.standard_normal((RESAMPLES, self._most_images, units))
-        return bootstrap.multiplied(deviations(residual), self._weights[:, :strata])
+        if strata not in self._weights:
+            self._weights[strata] = self._generator.standard_normal((RESAMPLES, strata, units))
+        return bootstrap.multiplied(deviations(residual), self._weights[strata])

@@ -17,6 +17,10 @@ Array = np.ndarray
 Allocate = Callable[[tuple[int, ...]], Array]
 
 
+IMAGE_AXES = {"gram_image": (2, 4), "gram_draw": (1,), "gram_cross": (1,)}
+"""Which axes of a cell's arrays, the block axis first, are of images."""
+
+
 @dataclass(frozen=True)
 class Axes:
     """Sizes of a cell: how many arms, images and draws, and the coordinates of each block."""
@@ -49,16 +53,25 @@ class Cell:
         for i, image in enumerate(images):
             self.gram_draw[at, image] = draw_gram(gradients[:, i])
 
-    def arrays(self) -> dict[str, Array]:
-        """gram_image, gram_draw and, where every draw was kept, gram_cross, with the block axis first."""
-        found = {
-            "gram_image": np.stack([image_gram(mean) for mean in self._means.values()]),
-            "gram_draw": self.gram_draw,
-        }
+    def arrays(self, used: int | None = None) -> dict[str, Array]:
+        """gram_image, gram_draw and, where every draw was kept, gram_cross, with the block axis first.
+
+        used: how many images were added, from the first; what is of the others is NaN. None: all.
+        """
+        n = self.axes.images if used is None else used
+        image, draw = self.grams(n)
+        found = {"gram_image": image, "gram_draw": draw}
         if self._draws is not None:
             pairs = zip(self._draws.values(), self._means.values(), strict=True)
-            found["gram_cross"] = np.stack([cross_gram(draws, mean) for draws, mean in pairs])
-        return found
+            found["gram_cross"] = np.stack([cross_gram(draws[:, :n], mean[:, :n]) for draws, mean in pairs])
+        if n == self.axes.images:
+            return found
+        return {name: with_missing(array, n, self.axes.images, IMAGE_AXES[name]) for name, array in found.items()}
+
+    def grams(self, used: int) -> tuple[Array, Array]:
+        """gram_image and gram_draw of the first ``used`` images, with the block axis first."""
+        image = np.stack([image_gram(mean[:, :used]) for mean in self._means.values()])
+        return image, self.gram_draw[:, :used]
 
     def image_means(self, block: str) -> Float[Array, "arms images k"]:
         """Of each arm and image, over its draws."""
@@ -67,6 +80,14 @@ class Cell:
     def draw_means(self, block: str) -> Float[Array, "arms draws k"]:
         """Of each arm and draw, over all images."""
         return self._draw_sums[block] / self.axes.images
+
+
+def with_missing(array: Array, used: int, images: int, axes: tuple[int, ...]) -> Array:
+    """``array`` of the first ``used`` images as one of all ``images``, NaN for the others. axes: those of images."""
+    shape = tuple(images if axis in axes else size for axis, size in enumerate(array.shape))
+    whole = np.full(shape, np.nan)
+    whole[tuple(slice(used) if axis in axes else slice(None) for axis in range(array.ndim))] = array
+    return whole
 
 
 def image_gram(means: Float[Array, "arms images k"]) -> Float[Array, "arms images arms images"]:

@@ -25,6 +25,7 @@ class Budget:
     gradients_of_group: int
     cross: bool
     folds: int = 0  # on disk until the last cell is done
+    looks: tuple[int, ...] = ()  # images at which a cell may stop; then all else is the worst case
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
@@ -40,6 +41,10 @@ class Budget:
                 *([f"folds      {self.folds / GIB:.3f} GiB on disk until the last cell is done"] if self.folds else []),
                 f"disk       {self.disk / GIB:.3f} GiB for the store, at most",
                 f"time       {minutes} min {seconds} s at {rate:.1f} gradients/s a process ({timed} timed)",
+                *(
+                    [f"looks      a cell may stop at {listed(self.looks)} images: this is the worst case"]
+                    * bool(self.looks)
+                ),
                 f"corpus     {'gram_cross is kept' if self.cross else 'gram_cross does not fit and is left out'}",
             ]
         )
@@ -51,7 +56,7 @@ def timed(sweep: Sweep, tokens: np.ndarray, room: Room, jobs: int) -> Budget:
     The time is that of ``jobs`` processes that do not hold up each other.
     """
     here, sigma = sweep.at(len(sweep.sigmas) // 2)
-    group = replace(here, images=sweep.images[: sweep.group])
+    group = replace(here, images=sweep.images[: sweep.group], stopping=None)
     cell(group, room, sigma, lambda _: None)
     started = perf_counter()
     cell(group, room, sigma, lambda _: None)
@@ -71,7 +76,13 @@ def timed(sweep: Sweep, tokens: np.ndarray, room: Room, jobs: int) -> Budget:
         gradients_of_group=each,
         cross=room.cross,
         folds=folds_bytes(sweep),
+        looks=() if sweep.stopping is None else sweep.stopping.looks.counts[:-1],
     )
+
+
+def listed(counts: tuple[int, ...]) -> str:
+    """6, 12 or 18."""
+    return " or ".join(filter(None, [", ".join(map(str, counts[:-1])), str(counts[-1])]))
 
 
 def folds_bytes(sweep: Sweep) -> int:

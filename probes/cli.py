@@ -69,14 +69,38 @@ def grad(
         bool,
         typer.Option("--policy", help="Also inner products across sigma, for analysis policy: takes disk, 8 images."),
     ] = False,
+    until_resolved: Annotated[
+        bool,
+        typer.Option("--until-resolved", help="A sigma takes no more images once its verdicts are settled."),
+    ] = False,
+    looks: Annotated[
+        int | None, typer.Option(min=1, help="--until-resolved: how often to look.", show_default="4")
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="--until-resolved: as of analysis safety.", show_default="relative")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="--until-resolved: as of analysis safety.", show_default=False)
+    ] = None,
+    control: Annotated[
+        str | None, typer.Option(help="--until-resolved: as of analysis safety.", show_default=False)
+    ] = None,
+    settle: Annotated[
+        list[str] | None,
+        typer.Option(help="--until-resolved: arms to wait for, repeatable; default: all.", show_default=False),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The store; an unfinished one is resumed.")] = Path("probe.zarr"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from one timed group.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Compare single-step gradients of treated and native steps at matched sigma and noise."""
     from probes.grad import Settings, probe
+    from probes.settings import until
 
     settings = Settings(
+        until_resolved=until(
+            until_resolved, looks=looks, rule=rule, margin=margin, control=control, settle=tuple(settle or ()) or None
+        ),
         sigma_grid=sigma_grid,
         arms=tuple(arm),
         images=images,

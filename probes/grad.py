@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from analysis.provenance import Provenance, this_code
+from analysis.sequential import SETTING
 from probes import grid as grids
 from probes import sweep as sweeps
-from probes.budget import Budget, timed
+from probes.budget import Budget, listed, timed
 from probes.folds import finish, write
 from probes.jobs import in_processes, jobs_for
 from probes.measure import StepGradients
@@ -52,6 +53,9 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     room = make_room(settings, sweep, out, jobs)
     at = f"\ncheckpoints after {', '.join(map(str, sweep.steps))} steps" if sweep.steps else ""
     say(f"{sigmas}{at}\narms: {', '.join(arm.text for arm in arms)}")
+    if sweep.stopping is not None:
+        looks, waiting = sweep.stopping.looks, ", ".join(sweep.stopping.arms)
+        say(f"a cell stops at {listed(looks.counts[:-1])} images when these are settled: {waiting}")
     if dry_run:
         assert isinstance(sweep.measure, StepGradients)
         memory = memory_of(sweep, sweep.measure, arms, tokens, room)
@@ -115,6 +119,8 @@ def resolved(settings: Settings, sweep: sweeps.Sweep, points: Points) -> dict[st
     said = {name: value for name, value in asdict(settings).items() if name not in BY_OTHER_MEANS}
     if not settings.policy:
         del said["policy"]  # older stores do not say so
+    if sweep.stopping is not None:
+        said[SETTING] = sweep.stopping.as_setting()
     return {
         **said,
         **points.settings,

@@ -17,6 +17,7 @@ from probes.metrics import metric
 from probes.points import Points, say, sizes
 from probes.room import GIB, Room, plan_room
 from probes.settings import Settings
+from probes.until_resolved import stopping_of
 from train import model
 from train.arms import NATIVE_ARM, Arm, parse
 from train.attention.backend import backend_named
@@ -45,6 +46,7 @@ def prepare(
     if not 0 <= settings.memory < float("inf"):
         raise UsageError(f"--memory {settings.memory}: takes GiB, 0 or more")
     metrics = {name: metric(name) for name in dict.fromkeys(settings.metrics)}
+    stopping = stopping_of(settings, arms)
     run_engine = engine(settings.engine)
     check_engine(run_engine, checkpointed=settings.activation_checkpointing)
     for name in (settings.attention, *(arm.plan(arm.hi).attention for arm in arms)):
@@ -86,6 +88,7 @@ def prepare(
         blocks=tuple(block for block in [*blocks(loaded.family, loaded.transformer), "other"] if block in names),
         group=max(1, settings.chunk // settings.draws),
         folds=folds_of(settings.images, settings.draws) if settings.policy else None,
+        stopping=stopping,
     )
     for arm in arms:  # a tier the patch does not divide, a sigma shifted out of range: found before the first cell
         for sigma in sigmas:

@@ -2,6 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from analysis.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Until:
+    """When a cell stops. margin None: the rule's default; settle: arms whose verdicts it waits for, none for all."""
+
+    looks: int = 4
+    rule: str = "relative"
+    margin: float | None = None
+    control: str | None = None
+    settle: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,7 +42,16 @@ class Settings:
     policy: bool = False  # keep means over folds, for inner products across sigma
     activation_checkpointing: bool = False
     device: str = "cpu"
+    until_resolved: Until | None = None  # None: every cell has all images
 
 
-BY_OTHER_MEANS = ("sigma_grid", "jobs", "threads", "memory", "model", "latents", "adapter")
+BY_OTHER_MEANS = ("sigma_grid", "jobs", "threads", "memory", "model", "latents", "adapter", "until_resolved")
 """Settings that a store holds by value or by hash elsewhere, or that change no number."""
+
+
+def until(asked: bool, **options: Any) -> Until | None:
+    """When a cell stops, from the options that were given. UsageError for one that has nothing to stop."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and not asked:
+        raise UsageError(f"--{next(iter(given))} says when a cell may stop: give --until-resolved with it")
+    return Until(**given) if asked else None

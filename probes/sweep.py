@@ -8,6 +8,7 @@ the same bytes (but for ``seconds``).
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,8 +19,9 @@ from analysis import schema, store
 from analysis.errors import UsageError
 from analysis.policy.folds import fold_means
 from analysis.provenance import Provenance, differences
+from analysis.sequential import Stopping
 from probes import folds
-from probes.accumulate import Axes, Cell
+from probes.accumulate import Axes, Cell, with_missing
 from probes.folds import Folds, Keep
 from probes.gradients import Gradients
 from probes.metrics import Metric, Point
@@ -48,7 +50,8 @@ class Sweep:
     """Everything a sweep computes with; the arms begin with ``native``.
 
     group: images measured together; block_of: parameter name -> block; blocks: in depth order. steps: of several
-    checkpoints; go_to: position of one of them -> its point, at which is measured from then on.
+    checkpoints; go_to: position of one of them -> its point, at which is measured from then on. stopping: when a cell
+    ends before its last image.
     """
 
     measure: Measure
@@ -64,6 +67,7 @@ class Sweep:
     folds: Folds | None = None  # whose means are kept, for policies
     steps: tuple[int, ...] = ()
     go_to: Callable[[int], Point] | None = None
+    stopping: Stopping | None = None
 
     @property
     def cells(self) -> int:
@@ -81,9 +85,11 @@ class Sweep:
         return [Sample(image, draw) for image in images for draw in range(self.draws)]
 
     def groups(self) -> Iterator[range]:
-        """Positions of the images that are measured together."""
-        for start in range(0, len(self.images), self.group):
-            yield range(start, min(start + self.group, len(self.images)))
+        """Positions of the images that are measured together; none of these groups goes on beyond a look."""
+        counts = (len(self.images),) if self.stopping is None else self.stopping.looks.counts
+        for before, count in pairwise((0, *counts)):
+            for start in range(before, count, self.group):
+                yield range(start, min(start + self.group, count))
 
 
 def open_or_create(path: Path, sweep: Sweep, room: Room, provenance: Provenance, tokens: Array) -> list[int]:
@@ -137,7 +143,7 @@ def cell(
     arms, images, draws = len(sweep.arms), len(sweep.images), sweep.draws
     cells: dict[str, Cell] = {}
     loss = np.zeros((arms, images, draws))
-    seconds = np.zeros(arms)
+    seconds, used = np.zeros(arms), 0
     for group in sweep.groups():
         samples = sweep.samples([sweep.images[i] for i in group])
         measured = measure_arms(sweep, sigma, samples, seconds, progress)
@@ -152,11 +158,25 @@ def cell(
             for block in sweep.blocks:
                 stacked = np.stack([coordinates[block] for coordinates in by_arm])
                 cells[name].add(group, block, stacked.reshape(arms, len(group), draws, -1))
+        used = group.stop
+        if settled(sweep, cells, used):
+            progress(arms * (images - used) * draws)  # saved
+            break
     if keep is not None and sweep.folds is not None:
         keep(means_of_folds(cells, sweep.folds))
-    found = [cells[name].arrays() for name in sweep.metrics]
+    found = [cells[name].arrays(used) for name in sweep.metrics]
     grams = {key: np.stack([arrays[key] for arrays in found]) for key in found[0]}
-    return {**grams, "loss": loss, "seconds": seconds, "images_used": np.array(images)}
+    loss = with_missing(loss[:, :used], used, images, axes=(1,))
+    return {**grams, "loss": loss, "seconds": seconds, "images_used": np.array(used)}
+
+
+def settled(sweep: Sweep, cells: Mapping[str, Cell], used: int) -> bool:
+    """Whether the cell may stop after ``used`` images: a look is due, not the last, and no verdict is open."""
+    if sweep.stopping is None or used not in sweep.stopping.looks.counts[:-1]:
+        return False
+    grams = [cells[name].grams(used) for name in sweep.metrics]
+    image, draw = (np.stack(parts) for parts in zip(*grams, strict=True))
+    return sweep.stopping.settled(image, draw, [arm.text for arm in sweep.arms])
 
 
 def means_of_folds(cells: Mapping[str, Cell], kept: Folds) -> dict[str, Array]:

@@ -9,5 +9,7 @@ Pocock's rule: one nominal level for every look, so low that false verdicts over
 
 from analysis.sequential.boundary import TOTAL, crossing, nominal_level
 from analysis.sequential.looks import Looks
+from analysis.sequential.repeated import SETTING, looks_of, repeated_p
+from analysis.sequential.stopping import Stopping
 
-__all__ = ["TOTAL", "Looks", "crossing", "nominal_level"]
+__all__ = ["SETTING", "TOTAL", "Looks", "Stopping", "crossing", "looks_of", "nominal_level", "repeated_p"]

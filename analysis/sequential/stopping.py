@@ -1,0 +1,65 @@
+"""When does a cell that grows image by image stop? When the verdict on every arm that matters is settled.
+
+stopping = Stopping(Looks.equally_spaced(24, 4), arms=("demote:56",), margin=0.2)
+stopping.settled(gram_image, gram_draw, ["native", "redraw", "demote:56"])
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from analysis import moments, verdict
+from analysis.errors import UsageError
+from analysis.sequential.looks import Looks
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """arms: whose verdicts end a cell, about the sum over blocks and in every metric; margin: in the rule's unit."""
+
+    looks: Looks
+    arms: tuple[str, ...]
+    margin: float
+    rule: str = "relative"
+    control: str | None = None
+    baseline: str = "native"
+
+    def __post_init__(self) -> None:
+        if self.rule not in verdict.RULES:
+            raise UsageError(f"rule {self.rule!r} is not one of {', '.join(verdict.RULES)}")
+        if not 0.0 < self.margin < float("inf"):
+            raise UsageError(f"margin {self.margin:g} is not a positive number")
+        if (self.rule == "gap") != (self.control is not None):
+            raise UsageError("rule gap needs a control arm (--control), and no other rule takes one")
+
+    def settled(
+        self,
+        gram_image: Float[np.ndarray, "metric block arm n arm_2 n"],
+        gram_draw: Float[np.ndarray, "metric block n arm draw arm_2 draw"],
+        arms: Sequence[str],
+    ) -> bool:
+        """Whether no verdict is open on the first n images; of an arm that makes the baseline's step there is none."""
+        image, draw = gram_image.sum(1), gram_draw.sum(1)
+        names = [*self.arms, *([self.control] if self.control is not None and self.control not in self.arms else [])]
+        part = moments.images(image, draw, baseline=arms.index(self.baseline), arms=[arms.index(arm) for arm in names])
+        if self.control is not None:
+            question = verdict.gap(part, self.margin, names.index(self.control))
+        else:
+            question = verdict.RULES[self.rule](part, self.margin)
+        found = verdict.decide(question, part.baseline, level=self.looks.level).verdict
+        idle = (np.diagonal(part.bias_gram, axis1=-2, axis2=-1) == 0.0).all(-1)
+        return bool(((found != verdict.UNRESOLVED) | idle)[:, : len(self.arms)].all())
+
+    def as_setting(self) -> Mapping[str, Any]:
+        """What a store says of it."""
+        return {
+            "looks": list(self.looks.counts),
+            "level": self.looks.level,
+            "arms": list(self.arms),
+            "rule": self.rule,
+            "margin": self.margin,
+            "control": self.control,
+        }
