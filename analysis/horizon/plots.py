@@ -49,7 +49,7 @@ def draw_separation(axes: Axes, answer: Answer) -> None:
     doses = [n for n, d in zip(at["arm"].values, at["arm_dose"].values, strict=True) if d > 0]
     for name, colour in zip(doses, colours(len(doses)), strict=True):
         mean, lower, upper = over_seeds(at["separation"].sel(arm=name))
-        holds = linear(answer, name) if name in answer.doses else np.ones(mean.size, bool)
+        holds = linear(answer, name) if name in answer.doses else None
         curve(axes, answer.steps, mean, lower, upper, holds, colour, f"dose {name}")
     for place, name in enumerate(at["arm"].values[np.isnan(at["arm_dose"].values)]):
         mean, _, _ = over_seeds(at["separation"].sel(arm=name))
@@ -80,15 +80,17 @@ def curve(
     mean: np.ndarray,
     lower: np.ndarray | None,
     upper: np.ndarray | None,
-    holds: np.ndarray,
+    holds: np.ndarray | None,
     colour: Any,
     label: str,
 ) -> None:
-    """A line with its band over seeds; marks are filled where ``holds``."""
-    axes.plot(
-        steps, mean, color=colour, linewidth=1.1, marker="o", markersize=3.5, markerfacecolor="white", label=label
-    )
-    axes.plot(np.asarray(steps)[holds], mean[holds], color=colour, linestyle="none", marker="o", markersize=3.5)
+    """A line with its band over seeds; marks are filled where ``holds``, and there are none where that is unknown."""
+    mark: dict[str, Any] = {"marker": "o", "markersize": 3.5, "color": colour}
+    if holds is None:
+        axes.plot(steps, mean, color=colour, linewidth=1.1, label=label)
+    else:
+        axes.plot(steps, mean, linewidth=1.1, markerfacecolor="white", label=label, **mark)
+        axes.plot(np.asarray(steps)[holds], mean[holds], linestyle="none", **mark)
     if lower is not None and upper is not None:
         axes.fill_between(steps, lower, upper, color=colour, alpha=0.12, linewidth=0)
 

@@ -116,6 +116,7 @@ def test_the_store_holds_every_run_and_how_it_was_made(reference):
 def test_doses_0_and_1_are_runs_of_the_trainer_to_the_byte(tiny, tmp_path, monkeypatch):
     """A cold start, as the trainer's own; the positions are looked at before they are dropped."""
     monkeypatch.setattr(kept, "drop", lambda path, seed: None)
+    monkeypatch.setattr(kept, "end", lambda path: None)
     arguments = [
         "--model", str(tiny), "--start", "cold", "--rank", "2", "--steps", "3", "--seeds", "1", "--doses", "1/2,1",
         "--arm", "repromote:8@0.3", "--jobs", "1", "--learning-rate", "0.01", "--jitters", "0", "--seed", "5",
