@@ -42,9 +42,10 @@ def make(asked: Asked, given: Mapping[str, Any], default_arms: Sequence[str]) ->
         raise UsageError(f"--draws {chosen['draws']}: population corpus needs {FEWEST_DRAWS} or more")
     if chosen["adapter"] is not None:
         chosen["adapter"] = (chosen["adapter"],)
-    arms = list(dict.fromkeys([*(asked.arms or default_arms), *([asked.control] if asked.control else [])]))
+    control = () if asked.control is None else (asked.control,)
+    arms: tuple[str, ...] = tuple(dict.fromkeys((*(asked.arms or default_arms), *control)))
     settings = Settings(
-        arms=tuple(arms),
+        arms=arms,
         metrics=(asked.metric or "raw",),
         chunk=24,
         attention="sdpa",

@@ -162,13 +162,12 @@ class Outlook:
         """How many times the pilot's units give that chance; NaN beyond ``LARGEST`` or without a forecast."""
         low, high = np.zeros_like(self.degrees), np.full_like(self.degrees, np.log(LARGEST))
         with np.errstate(invalid="ignore"):
-            reached = self.chance(LARGEST) >= wanted
-            low = np.where(self.chance(1.0) >= wanted, -1e-9, low)
+            reached, enough_now = self.chance(LARGEST) >= wanted, self.chance(1.0) >= wanted
             for _ in range(14):
                 middle = 0.5 * (low + high)
                 enough = self.chance(np.exp(middle)) >= wanted
                 low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return np.where(reached, np.exp(np.maximum(high, 0.0)), np.nan)
+        return np.where(enough_now, 1.0, np.where(reached, np.exp(high), np.nan))
 
     def _linear(self, contrast: np.ndarray) -> np.ndarray:
         """Variance of T that falls as one over the units, per unit of the pilot, were T what it is given as."""

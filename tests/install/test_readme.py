@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 
 def small(name, arguments, folder):
     """What makes a command of README small, and its files that a newcomer has."""
-    if arguments[:1] in (["arms"], ["study"]) or name == "analysis":
+    if arguments[:1] in (["arms"], ["study"], ["plan"]) or name == "analysis":
         return []
     if arguments[:1] == ["horizon"]:
         return ["--steps", "4", "--doses", "1/2,1", "--jitters", "0", "--seeds", "1"]

@@ -1,0 +1,143 @@
+"""Forecasts against what happens: pilots in planted worlds, the sweep that each asks for, and its verdict."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis import forecast, moments, synthetic, verdict
+from analysis.base.jackknife import degrees_of_freedom
+from analysis.calibration import HEAVY, Case, power_laws
+from analysis.planning import LARGEST, Asked, Outlook, plan
+from analysis.planning.detect import smallest_square
+from analysis.planning.report import duration
+from analysis.synthetic import gram_arrays, sample
+
+MARGIN, PILOT, MOST = 0.1, 8, 16.0
+"""Forecasts of more than MOST times the pilot are not tried: they take too long here."""
+RATIOS = (0.0, 0.5, 0.8, 1.25, 1.5, 2.0)
+"""True biases over the margin, from none to twice as large, and some so near it that a verdict takes luck."""
+
+
+def parts(gradients: np.ndarray, n: int) -> moments.Moments:
+    image, draw, _ = gram_arrays(gradients[:, :, :n])
+    return moments.images(image, draw, baseline=0, arms=[1])
+
+
+def outlook(part: moments.Moments) -> Outlook:
+    question = verdict.relative(part, MARGIN)
+    assert question.gram is not None
+    pairs = forecast.pair_variance(question.gram), forecast.pair_variance(part.baseline_gram)
+    return Outlook.of(question, part.baseline, pairs=pairs[0], baseline_pairs=pairs[1])
+
+
+def decided(part: moments.Moments) -> np.ndarray:
+    return verdict.decide(verdict.relative(part, MARGIN), part.baseline).verdict[:, 0]
+
+
+def settled(case: Case, repeats: int, seed: int) -> Iterator[bool]:
+    """Whether the sweep that an open pilot asks for has a verdict; the pilot's images are the first of its own."""
+    drawn = sample(case.world(), np.random.default_rng(seed), repeats=repeats, images=int(PILOT * MOST)).gradients
+    pilot = parts(drawn, PILOT)
+    factors = outlook(pilot).factor(0.8)[:, 0]
+    for at in np.flatnonzero((decided(pilot) == verdict.UNRESOLVED) & (factors <= MOST)):
+        n = int(np.ceil(PILOT * factors[at] - 1e-6))
+        yield bool(decided(parts(drawn[at : at + 1], n))[0] != verdict.UNRESOLVED)
+
+
+def worlds(directions: tuple[str, ...], tails: tuple[float, ...], resolutions: tuple[float, ...]) -> Iterator[Case]:
+    for spectrum in power_laws().values():
+        for direction in directions:
+            for tail in tails:
+                for resolution in resolutions:
+                    base = Case("images", spectrum, PILOT, 1, direction, tail, resolution, 8.0)
+                    yield from (replace(base, relative_bias=ratio * MARGIN) for ratio in RATIOS)
+
+
+def test_the_forecast_number_settles_most_verdicts() -> None:
+    found = [one for seed, case in enumerate(worlds(("mixed",), (0.0,), (2.0,))) for one in settled(case, 12, seed)]
+    assert len(found) > 80
+    assert 0.70 < np.mean(found) < 0.95
+
+
+@pytest.mark.slow
+def test_forecasts_hold_over_spectra_directions_and_tails() -> None:
+    rates: dict[float, list[bool]] = {ratio: [] for ratio in RATIOS}
+    for seed, case in enumerate(worlds(("leading", "across", "mixed"), (0.0, HEAVY), (1.0, 3.0))):
+        rates[round(case.relative_bias / MARGIN, 6)] += list(settled(case, 15, seed))
+    every = [one for found in rates.values() for one in found]
+    assert len(every) > 1000
+    assert 0.70 < np.mean(every) < 0.95
+    clear = [one for ratio in (0.0, 0.5, 1.5, 2.0) for one in rates[ratio]]
+    assert 0.75 < np.mean(clear) < 0.95
+
+
+def test_the_chance_grows_with_the_sweep_and_a_settled_pilot_needs_no_more() -> None:
+    case = Case("images", power_laws()["1/k"], PILOT, bias_resolution=1.0, relative_bias=0.02)
+    drawn = sample(case.world(), np.random.default_rng(0), repeats=20, images=PILOT).gradients
+    seen = outlook(parts(drawn, PILOT))
+    chances = np.stack([seen.chance(factor) for factor in (1.0, 2.0, 4.0, 8.0, 16.0, LARGEST)])
+    assert (np.diff(chances.mean((1, 2))) > 0.0).all()
+    factors = seen.factor(0.8)
+    at = np.isfinite(factors) & (factors > 1.0)
+    assert at.any()
+    assert seen.chance(np.where(at, factors, 1.0))[at] == pytest.approx(0.8, abs=0.02)
+    assert (seen.factor(0.9) >= factors)[np.isfinite(seen.factor(0.9))].all()
+
+
+def test_fewer_noise_makes_smaller_sweeps() -> None:
+    case = Case("images", power_laws()["1/k"], PILOT, bias_resolution=1.0, relative_bias=0.02)
+    seen = outlook(parts(sample(case.world(), np.random.default_rng(0), repeats=20, images=PILOT).gradients, PILOT))
+    quiet = seen.with_noise(np.full((20, 1), 0.5), np.full((20, 1), 0.5))
+    known = np.isfinite(seen.factor(0.8)) & np.isfinite(quiet.factor(0.8))
+    assert (quiet.factor(0.8) <= seen.factor(0.8))[known].all()
+    assert np.median(quiet.factor(0.8)[known] / seen.factor(0.8)[known]) < 0.75
+
+
+@pytest.mark.parametrize("spectrum", ["flat", "1/k"])
+def test_a_bias_of_the_smallest_size_is_told_from_none_about_as_often_as_said(spectrum: str) -> None:
+    case = Case("images", power_laws()[spectrum], 16, direction="mixed", mean_resolution=12.0)
+    found = []
+    for seed in range(2):
+        drawn = sample(case.world(), np.random.default_rng(seed), repeats=100, images=16)
+        part = parts(drawn.gradients, 16)
+        pairs = forecast.pair_variance(part.bias_gram)
+        squares = smallest_square(part.bias_curvature, pairs, degrees_of_freedom(part.bias), 0.8)
+        smallest = float(np.sqrt(np.median(squares)))
+        world = case.world().with_bias(smallest)
+        again = parts(sample(world, np.random.default_rng(9 + seed), repeats=150, images=16).gradients, 16)
+        told = verdict.decide(verdict.relative(again, 1e-6), again.baseline).verdict[:, 0] == verdict.HARMFUL
+        found.append(told.mean())
+    assert 0.65 < np.mean(found) < 0.95
+
+
+def test_more_draws_are_worth_what_the_noise_within_images_says() -> None:
+    """All noise within images: half the draws take about twice the images, and as many gradients."""
+    world = synthetic.Planted(synthetic.power_law(1.0, 32), noise_scale=4.0, between=0.0, difference=0.9, mean="across")
+    data = synthetic.store(
+        arms=("native", "demote:56"), sigmas=(0.5,), blocks=("a",), images=24, draws=4, world=world, seed=2
+    )
+    (cell,) = plan(data, Asked(0.2)).cells
+    assert cell.verdict == verdict.UNRESOLVED
+    options = {option.draws: option for option in (cell.option, *cell.others) if option is not None}
+    assert options[2].images > 1.5 * options[4].images
+    assert options[8].images < 0.75 * options[4].images
+    assert options[4].gradients == 2 * 4 * options[4].images
+    between = replace(world, between=1.0)
+    data = synthetic.store(
+        arms=("native", "demote:56"), sigmas=(0.5,), blocks=("a",), images=24, draws=4, world=between, seed=2
+    )
+    (cell,) = plan(data, Asked(0.2)).cells
+    options = {option.draws: option for option in (cell.option, *cell.others) if option is not None}
+    assert options[1].images == pytest.approx(options[8].images, rel=0.05)
+
+
+def test_durations_are_told_as_a_person_tells_them() -> None:
+    assert [duration(seconds) for seconds in (4.4, 99.0, 130.0, 5000.0, 10000.0)] == [
+        "4 s",
+        "99 s",
+        "2 min",
+        "83 min",
+        "2.8 h",
+    ]
