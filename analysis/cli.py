@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.entry import run
+from analysis.entry import png_file, run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -60,6 +60,7 @@ def safety(
     png: Annotated[
         Path | None,
         typer.Option(
+            callback=png_file,
             help="The curve; its heat map goes beside it. Default: STORE-safety.png and STORE-blocks.png, which --json "
             "and --gate leave out.",
             show_default=False,
@@ -111,7 +112,8 @@ def policy(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     png: Annotated[
-        Path | None, typer.Option(help="Picture of the front, bias against speed-up.", show_default=False)
+        Path | None,
+        typer.Option(callback=png_file, help="Picture of the front, bias against speed-up.", show_default=False),
     ] = None,
 ) -> None:
     """What do mixtures of arms over sigma do to the expected training gradient, and which is the fastest safe one?"""
@@ -174,7 +176,8 @@ def endpoints(
         bool, typer.Option("--across-environments", help="Compare runs made elsewhere too, without verdicts.")
     ] = False,
     png: Annotated[
-        Path | None, typer.Option(help="Picture by depth, and beside it growth; default: beside --out.")
+        Path | None,
+        typer.Option(callback=png_file, help="Picture by depth, and beside it growth; default: beside --out."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:

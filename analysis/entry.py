@@ -51,6 +51,13 @@ def exit_code(app: typer.Typer, arguments: Sequence[str], *, name: str) -> int:
     return _say(name, "interrupted", code) if code == INTERRUPTED else code
 
 
+def png_file(path: Path | None) -> Path | None:
+    """What an option ``--png`` takes: asked when it is read, before anything is computed."""
+    if path is not None and path.suffix.lower() != ".png":
+        raise UsageError(f"--png {path}: pictures are PNG; give a name that ends in .png")
+    return path
+
+
 def _discard_output() -> None:
     """Python flushes standard output once more when it leaves: give it somewhere to flush to."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-import numpy as np
-
 from probes import folds
 from probes.room import GIB, Room
 from probes.sweep import Sweep, cell
@@ -43,15 +41,18 @@ class Budget:
                 f"time       {minutes} min {seconds} s at {rate:.1f} gradients/s a process ({timed} timed)",
                 *(
                     [f"looks      a cell may stop at {listed(self.looks)} images: this is the worst case"]
-                    * bool(self.looks)
+                    if self.looks
+                    else []
                 ),
                 f"corpus     {'gram_cross is kept' if self.cross else 'gram_cross does not fit and is left out'}",
             ]
         )
 
 
-def timed(sweep: Sweep, tokens: np.ndarray, room: Room, jobs: int) -> Budget:
-    """Measure one group of images at the middle sigma, after a warm-up, and scale. tokens: [arms, images].
+def timed(sweep: Sweep, tokens: int, room: Room, jobs: int) -> Budget:
+    """Measure one group of images at the middle sigma, after a warm-up, and scale.
+
+    tokens: of one draw of every image, arm and sigma.
 
     The time is that of ``jobs`` processes that do not hold up each other.
     """
@@ -66,7 +67,7 @@ def timed(sweep: Sweep, tokens: np.ndarray, room: Room, jobs: int) -> Budget:
     held = room.means + (room.draws if room.cross else 0)
     return Budget(
         gradients=per_cell * cells,
-        tokens=int(tokens.sum()) * sweep.draws * cells,
+        tokens=tokens * sweep.draws * max(1, len(sweep.steps)),
         jobs=jobs,
         memory=jobs * (room.working + (held if room.in_memory else 0)),
         scratch=0 if room.in_memory else jobs * held,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from analysis.entry import png_file
 from analysis.entry import run as run_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -173,7 +174,9 @@ def horizon(
     out: Annotated[Path, typer.Option(help="The store; an unfinished one is resumed.")] = Path("horizon.zarr"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from two timed steps.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object; the figure only with --png.")] = False,
-    png: Annotated[Path | None, typer.Option(help="The figure; default: beside the store.", show_default=False)] = None,
+    png: Annotated[
+        Path | None, typer.Option(callback=png_file, help="The figure; default: beside the store.", show_default=False)
+    ] = None,
 ) -> None:
     """How long does the separation of training runs measure a treatment's dose, and when does it only detect it?"""
     from probes.horizon.command import horizon as run_horizon

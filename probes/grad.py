@@ -47,7 +47,7 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
         if all(arm.plan(sigma) == NATIVE for sigma in sigmas.sigmas):
             say(f"warning: arm {arm.text} makes the native step at every sigma of the grid; nothing is learned of it")
     sweep, source, points = prepare(settings, sigmas.sigmas, arms)
-    tokens = count_tokens(arms, sweep.images, source)
+    tokens = count_tokens([arm.plan(arm.hi) for arm in arms], sweep.images, source)
     one = settings.threads or settings.device != "cpu"
     jobs = settings.jobs or (1 if one else jobs_for(sweep.cells))
     room = make_room(settings, sweep, out, jobs)
@@ -60,7 +60,9 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
         assert isinstance(sweep.measure, StepGradients)
         memory = memory_of(sweep, sweep.measure, arms, tokens, room)
         say(str(memory))  # before anything is computed, which may be too much
-        report(timed(sweep, tokens, room, jobs), memory, json)
+        plans = [arm.plan(sigma) for sigma in sweep.sigmas for arm in arms]
+        every = int(count_tokens(plans, sweep.images, source).sum())
+        report(timed(sweep, every, room, jobs), memory, json)
         return
     provenance = Provenance(
         shlex.join(sys.argv), resolved(settings, sweep, points), this_code(), points.hashes, environment()

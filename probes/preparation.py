@@ -1,6 +1,7 @@
 """From settings to everything a sweep computes with: arms, model, adapter, latents, and room for gradients."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from train import model
 from train.arms import NATIVE_ARM, Arm, parse
 from train.attention.backend import backend_named
 from train.families import block_of, blocks, image_tokens
+from train.plan import Plan
 from train.step import Source, clean_latent, step_input
 
 
@@ -99,13 +101,10 @@ def prepare(
     return sweep, source, points
 
 
-def count_tokens(arms: tuple[Arm, ...], images: tuple[str, ...], source: Source) -> np.ndarray:
-    """Image tokens of each arm and image where the arm is active: [arms, images]."""
-    tokens = np.zeros((len(arms), len(images)), np.int64)
-    for i, arm in enumerate(arms):
-        for j, image in enumerate(images):
-            tokens[i, j] = image_tokens(source.family, clean_latent(arm.plan(arm.hi), image, source).shape)
-    return tokens
+def count_tokens(plans: Sequence[Plan], images: tuple[str, ...], source: Source) -> np.ndarray:
+    """Image tokens of each image under each plan: [plans, images]."""
+    shapes = [[clean_latent(plan, image, source).shape for image in images] for plan in plans]
+    return np.array([[image_tokens(source.family, shape) for shape in row] for row in shapes], np.int64)
 
 
 def make_room(settings: Settings, sweep: sweeps.Sweep, out: Path, jobs: int) -> Room:

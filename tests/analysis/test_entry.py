@@ -1,5 +1,6 @@
 """However a command ends, it is one line on standard error and the promised code."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -128,3 +129,15 @@ def test_help_needs_nothing_heavy(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage" in done.stdout
     assert min(spent, time.perf_counter() - began) < 0.5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["analysis", "safety", "s.zarr"], ["analysis", "policy", "s.zarr"], ["analysis", "endpoints", "a", "b"],
+     ["probes", "horizon"]],
+)  # fmt: skip
+def test_a_picture_is_asked_for_by_its_ending_before_anything_is_computed(words, capsys):
+    name, *arguments = words
+    app = importlib.import_module(f"{name}.cli").app
+    assert exit_code(app, [*arguments, "--png", "curve.txt"], name=name) == 2
+    assert capsys.readouterr().err == (f"{name}: --png curve.txt: pictures are PNG; give a name that ends in .png\n")

@@ -186,6 +186,10 @@ def test_a_dry_run_prints_what_it_takes_and_writes_nothing(tmp_path, capsys):
     assert budget["tokens"] == (256 + 144 + 256) * 2 * 2 * 2
     assert budget["seconds"] > 0
     assert not (tmp_path / "p.zarr").exists()
+    arm = "demote:32@0.3:0.6,attention:math@0.6"
+    few = ["--sigma-grid", "0.5,0.8", "--images", "2", "--draws", "2", "--threads", "1", "--arm", arm]
+    _, out, _ = probes(capsys, *few, "--dry-run", "--json", "--out", tmp_path / "p.zarr")
+    assert json.loads(out)["tokens"] == 2 * 2 * (256 + 256 + 64 + 256)
     _, text, _ = probes(capsys, *RUN, "--dry-run", "--out", tmp_path / "p.zarr")
     assert all(word in text for word in ("gradients", "tokens", "memory", "disk", "time"))
 
