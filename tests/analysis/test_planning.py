@@ -124,7 +124,7 @@ def test_more_draws_are_worth_what_the_noise_within_images_says() -> None:
     assert options[2].images > 1.5 * options[4].images
     assert options[8].images < 0.75 * options[4].images
     assert options[4].gradients == 2 * 4 * options[4].images
-    between = replace(world, between=1.0)
+    between = replace(world, between=1.0, noise_scale=1.0)
     data = synthetic.store(
         arms=("native", "demote:56"), sigmas=(0.5,), blocks=("a",), images=24, draws=4, world=between, seed=2
     )
