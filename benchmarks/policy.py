@@ -8,7 +8,7 @@
 - ranking: policies on the mini model, ranked by the relative bias of their expected gradient, from a store that
   `probes grad --policy` makes at the warmed adapter (of the corpus, since the runs train on it), against their
   displacement from native after 30 deterministic steps from there at learning rate 1e-3: Spearman's correlation (goal
-  0.8). Displacements of single runs hold noise
+  0.8). A step has one image, since a window treats a batch only whole. Displacements of single runs hold noise
   that averages out of a gradient's mean, so the length of their mean over seeds (from pairs of different seeds) is told
   beside.
 """
@@ -64,7 +64,7 @@ def speed(folder: Path, repeats: int) -> None:
     )
 
 
-def ranking(folder: Path, seeds: int, steps: int, batch: int, made: Path | None) -> None:
+def ranking(folder: Path, seeds: int, steps: int, made: Path | None) -> None:
     """Bias of the expected gradient beside displacement from native."""
     path = made or folder / "probe.zarr"
     if made is None:
@@ -78,7 +78,7 @@ def ranking(folder: Path, seeds: int, steps: int, batch: int, made: Path | None)
     for metric in dataset["metric"].values.tolist():
         total = answered(dataset, asked, POLICIES, metric).total.sel(policy=list(POLICIES))
         bias[metric] = total["relative_bias_squared"].values
-    single, mean = displacements(trained(folder, seeds, steps, batch), seeds)
+    single, mean = displacements(trained(folder, seeds, steps), seeds)
     print(f"{'policy':<38} {'bias (raw)':>10} {'(weight)':>9} {'displacement':>13} {'of the mean':>12}")
     for at, name in enumerate(POLICIES):
         shown = [np.copysign(abs(values[at]) ** 0.5, values[at]) for values in bias.values()]
@@ -86,12 +86,12 @@ def ranking(folder: Path, seeds: int, steps: int, batch: int, made: Path | None)
     for metric, values in bias.items():
         one, other = (float(spearmanr(values, lengths).statistic) for lengths in (single, mean))
         print(
-            f"Spearman of bias ({metric}), {len(POLICIES)} policies x {seeds} seeds x {steps} steps of {batch} images: "
-            f"{one:.2f} with displacement (goal 0.8), {other:.2f} with that of the mean over seeds"
+            f"Spearman of bias ({metric}), {len(POLICIES)} policies x {seeds} seeds x {steps} steps: {one:.2f} with "
+            f"displacement (goal 0.8), {other:.2f} with that of the mean over seeds"
         )
 
 
-def trained(folder: Path, seeds: int, steps: int, batch: int) -> list[Path]:
+def trained(folder: Path, seeds: int, steps: int) -> list[Path]:
     """Adapters of native and of every policy, seed after seed."""
     from train.model import MINI
     from train.run import run
@@ -103,7 +103,7 @@ def trained(folder: Path, seeds: int, steps: int, batch: int) -> list[Path]:
         for place, arm in enumerate(("native", *POLICIES)):
             settings = Settings(
                 arm=arm, steps=steps, deterministic=True, adapter=str(adapter), rank=4, alpha=4.0, learning_rate=1e-3,
-                batch_size=batch, images=24, seed=seed, threads=1, checkpoint_every=0,
+                images=24, seed=seed, threads=1, checkpoint_every=0,
             )  # fmt: skip
             out = folder / f"{seed}-{place}"
             run(settings, out, resuming=True)
@@ -129,9 +129,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("speed", "ranking"))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--batch-size", type=int, default=8, help="Images of a step of the ranking's runs.")
     parser.add_argument("--store", type=Path, help="A store of the ranking's probe that is there already.")
     parser.add_argument("--runs", type=Path, help="Folder to keep runs in, and to go on with them from.")
     given = parser.parse_args()
@@ -141,7 +140,7 @@ def main() -> None:
         if given.only != "speed":
             folder = given.runs or Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
-            ranking(folder, given.seeds, given.steps, given.batch_size, given.store)
+            ranking(folder, given.seeds, given.steps, given.store)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,9 @@ def cache(
     images: Annotated[Path, typer.Option(help="Folder of photographs; a caption stands beside one in STEM.txt.")],
     tiers: Annotated[str, typer.Option(help="Sides in pixels, the native one and lower ones: 1024,896.")] = "1024,896",
     out: Annotated[Path, typer.Option(help="Folder of the cache; an unfinished one is gone on with.")] = Path("cache"),
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out damaged and too small pictures.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out damaged and too small pictures, and those with a bad caption.")
+    ] = False,
     plain: Annotated[
         bool, typer.Option("--plain", help="Without what repromote and reencode need: less work.")
     ] = False,
