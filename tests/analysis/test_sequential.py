@@ -107,11 +107,14 @@ def test_verdicts_at_one_look_are_those_of_a_fixed_number_of_images() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [4, 8])
 def test_sizes_hold_over_every_spectrum(number: int) -> None:
+    """The command of docs/method.md runs all cases with 4,000 repeats; here are the resolution and sizes that matter."""
     spectra = power_laws() | {"mini": synthetic.mini_spectrum()}
+    cases = [case for case in looks.look_grid(spectra, number) if case.bias_resolution == 3.0 and case.images <= 64]
+    assert {case.direction for case in cases} == {"leading", "across"}
     too_large = []
-    for seed, case in enumerate(looks.look_grid(spectra, number)):
-        found = looks.simulate(case, Looks.equally_spaced(case.images, number), repeats=4000, seed=seed)
+    for seed, case in enumerate(cases):
+        found = looks.simulate(case, Looks.equally_spaced(case.images, number), repeats=2000, seed=seed)
         for name in ("safe_relative", "harmful_relative", "safe_angle", "harmful_angle"):
-            if found[name] > 0.06:
+            if found[name] > 0.06 + 0.016:  # three standard errors of a rate of 6 % over the repeats
                 too_large.append(f"{case.name}: {name} {found[name]:.4f}")
     assert too_large == []

@@ -1,5 +1,6 @@
 """``--until-resolved``: which cells stop where, that they hold the first images alone, and resume to the byte."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -185,3 +186,39 @@ def test_a_dry_run_says_that_it_is_the_worst_case() -> None:
     numbers = {"gradients": 1, "tokens": 1, "jobs": 1, "memory": 1, "scratch": 0, "disk": 1, "seconds": 1.0}
     budget = Budget(**numbers, seconds_of_group=1.0, gradients_of_group=1, cross=True, looks=(6, 12, 18))
     assert "looks      a cell may stop at 6, 12 or 18 images: this is the worst case" in str(budget)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("determinism_put_back")
+def test_the_command_stops_and_goes_on_with_one_process_or_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``gain:1.05`` is safe to the bit, once the native gradient is told from zero."""
+    asked = ["--until-resolved", "--looks", "2", "--arm", "gain:1.05", "--images", "24", "--draws", "2"]
+    asked = ["grad", *asked, "--sigma-grid", "0.7,0.75", "--json"]
+    for jobs in ("1", "2"):
+        assert exit_code(app, [*asked, "--jobs", jobs, "--out", str(tmp_path / f"{jobs}.zarr")], name="probes") == 0
+    one, two = (store.open_store(tmp_path / f"{jobs}.zarr") for jobs in ("1", "2"))
+    assert one.images_used.values.tolist() == [12, 12]
+    for name in set(one.variables) - {"seconds"}:
+        assert one[name].values.tobytes() == two[name].values.tobytes(), name
+    capsys.readouterr()
+    assert exit_code(app, [*asked, "--dry-run", "--out", str(tmp_path / "dry.zarr")], name="probes") == 0
+    assert '"looks": [12]' in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("determinism_put_back")
+def test_a_pilot_is_made_kept_and_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["plan", "--arm", "demote:48", "--images", "4", "--draws", "1", "--sigma-grid", "0.9", "--json"]
+    assert exit_code(app, asked, name="probes") == 0
+    first = capsys.readouterr()
+    assert json.loads(first.out)["pilot"] == {"images": 4, "draws": 1}
+    assert "1 of 1 cells computed now" in first.err
+    assert exit_code(app, asked, name="probes") == 0
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert "0 of 1 cells computed now" in again.err
