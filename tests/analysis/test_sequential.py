@@ -107,7 +107,7 @@ def test_verdicts_at_one_look_are_those_of_a_fixed_number_of_images() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [4, 8])
 def test_sizes_hold_over_every_spectrum(number: int) -> None:
-    """The command of docs/method.md runs all cases with 4,000 repeats; here are the resolution and sizes that matter."""
+    """The command of docs/method.md runs all cases with 4,000 repeats; here are those that matter."""
     spectra = power_laws() | {"mini": synthetic.mini_spectrum()}
     cases = [case for case in looks.look_grid(spectra, number) if case.bias_resolution == 3.0 and case.images <= 64]
     assert {case.direction for case in cases} == {"leading", "across"}
