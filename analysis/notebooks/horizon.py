@@ -53,7 +53,7 @@ def squared(arm: str) -> xr.DataArray:
     return gram.sel(arm=arm, arm_2=arm)
 
 
-separation = {arm: np.sqrt(squared(arm) / squared(arms[0])) for arm in arms[1:]}
+separation = {arm: (squared(arm) / squared(arms[0])) ** 0.5 for arm in arms[1:]}
 for arm in doses:
     print(f"dose {arm:>4}:", " ".join(f"{value:.4f}" for value in separation[arm].mean("seed").values))
 
@@ -69,13 +69,13 @@ def nonlinearity(whole: str, half: str) -> xr.DataArray:
     """NL [seed, step]."""
     cross = gram.sel(arm=whole, arm_2=half)
     left = squared(whole) - 4 * cross + 4 * squared(half)
-    return np.sqrt(left.clip(min=0) / squared(whole).where(squared(whole) > 0))
+    return (left.clip(min=0) / squared(whole).where(squared(whole) > 0)) ** 0.5
 
 
 bent = {whole: nonlinearity(whole, half) for half, whole in pairwise(doses)}
 by_hand = {}
 for whole, values in bent.items():
-    mean = np.exp(np.log(values.clip(min=1e-8)).mean("seed")).values
+    mean = np.exp(np.log(values.clip(min=1e-8).transpose("seed", "step").values).mean(0))
     beyond = np.flatnonzero(mean >= 0.1)
     known = [k for k, value in zip(steps, mean, strict=True) if np.isfinite(value)]
     by_hand[whole] = max([k for k in known if not beyond.size or k < steps[beyond[0]]], default=0)
@@ -94,7 +94,7 @@ for place, arm in enumerate(doses):
     axes.plot(steps, separation[arm].mean("seed"), marker="o", markersize=3, color=shade, label=f"dose {arm}")
 for arm in jitters:
     axes.plot(steps, separation[arm].mean("seed"), color="grey", linewidth=0.6)
-floor = np.sqrt(data["rounding"].sum("block") / squared(arms[0])).mean("seed")
+floor = ((data["rounding"].sum("block") / squared(arms[0])) ** 0.5).mean("seed")
 axes.plot(steps, floor, color="grey", linestyle=":", label="floor of float32")
 full = doses[-1]
 if by_hand[full]:
@@ -113,7 +113,7 @@ plt.close(figure)
 by_block = data["gram"].sel(arm=full, arm_2=full)
 half = doses[-2]
 left = by_block - 4 * data["gram"].sel(arm=full, arm_2=half) + 4 * data["gram"].sel(arm=half, arm_2=half)
-of_block = np.sqrt(left.clip(min=0) / by_block.where(by_block > 0)).mean("seed")
+of_block = ((left.clip(min=0) / by_block.where(by_block > 0)) ** 0.5).mean("seed")
 print(of_block.transpose("block", "step").to_pandas().round(3).to_string())
 
 # %% [markdown]

@@ -173,7 +173,7 @@ def test_a_job_that_ends_between_runs_goes_on_to_the_same_bytes(reference, tiny,
     [
         (["--learning-rate", "0.02"], "setting learning_rate is 0.02"),
         (["--doses", "1/4,1/2"], "setting ladder doses"),
-        (["--steps", "6"], "setting ladder steps"),
+        (["--steps", "5"], "setting ladder steps"),
         (["--jitters", "9"], "setting ladder jitters is 9"),
         (["--seeds", "3"], "setting seeds is 3, it was 2"),
         (["--arm", "repromote:8"], "setting arm is"),
