@@ -194,7 +194,7 @@ def test_the_command_stops_and_goes_on_with_one_process_or_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``gain:1.05`` is safe to the bit, once the native gradient is told from zero."""
-    asked = ["--until-resolved", "--looks", "2", "--arm", "gain:1.05", "--images", "24", "--draws", "2"]
+    asked = ["--until-resolved", "--looks", "2", "--arm", "gain:1.05", "--images", "24", "--draws", "4"]
     asked = ["grad", *asked, "--sigma-grid", "0.7,0.75", "--json"]
     for jobs in ("1", "2"):
         assert exit_code(app, [*asked, "--jobs", jobs, "--out", str(tmp_path / f"{jobs}.zarr")], name="probes") == 0
