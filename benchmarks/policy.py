@@ -38,6 +38,7 @@ POLICIES = (
     "demote:48", "demote:56", "repromote:48", "demote:48@0.75", "demote:48@0.5", "demote:56@0.5", "demote:56@0.25",
     "demote:48@0.75,demote:56@0.25:0.75",
 )  # fmt: skip
+METRICS = ("raw", "weight", "adam")
 GRID = "0.0625:0.9375:8"  # cells of an eighth, which cover (0, 1]
 
 
@@ -69,7 +70,8 @@ def ranking(folder: Path, seeds: int, steps: int, made: Path | None) -> None:
     path = made or folder / "probe.zarr"
     if made is None:
         words = ["--arm", "demote:56", "--arm", "demote:48", "--arm", "repromote:48", "--images", "24", "--draws", "8"]
-        words += ["--metric", "raw", "--metric", "weight", "--policy", "--sigma-grid", GRID, "--out", str(path)]
+        words += [word for metric in METRICS for word in ("--metric", metric)]
+        words += ["--policy", "--sigma-grid", GRID, "--out", str(path)]
         call = "from probes.cli import main; main()"
         subprocess.run([sys.executable, "-c", call, "grad", *words, "--threads", "1"], check=True)
     dataset = store.open_store(path)
@@ -79,10 +81,12 @@ def ranking(folder: Path, seeds: int, steps: int, made: Path | None) -> None:
         total = answered(dataset, asked, POLICIES, metric).total.sel(policy=list(POLICIES))
         bias[metric] = total["relative_bias_squared"].values
     single, mean = displacements(trained(folder, seeds, steps), seeds)
-    print(f"{'policy':<38} {'bias (raw)':>10} {'(weight)':>9} {'displacement':>13} {'of the mean':>12}")
+    names = " ".join(f"{metric:>8}" for metric in bias)
+    print(f"{'relative bias of policy, by metric':<38} {names} {'displacement':>13} {'of the mean':>12}")
     for at, name in enumerate(POLICIES):
         shown = [np.copysign(abs(values[at]) ** 0.5, values[at]) for values in bias.values()]
-        print(f"{name:<38} {shown[0]:>10.3f} {shown[-1]:>9.3f} {single[at]:>13.4f} {mean[at]:>12.4f}")
+        told = " ".join(f"{value:>8.3f}" for value in shown)
+        print(f"{name:<38} {told} {single[at]:>13.4f} {mean[at]:>12.4f}")
     for metric, values in bias.items():
         one, other = (float(spearmanr(values, lengths).statistic) for lengths in (single, mean))
         print(
