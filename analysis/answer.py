@@ -28,6 +28,7 @@ FIGURES = (
     "turn_squared",
     "samples_to_notice",
 )
+P_VALUES = ("p_safe", "p_harmful")
 NEEDED = ("images_needed", "draws_needed")
 
 
@@ -119,7 +120,7 @@ def gate_as_json(decision: gates.Decision) -> dict[str, Any]:
 def _cells(assessed: xr.Dataset) -> list[dict[str, Any]]:
     attributes = assessed.attrs
     dims = ("metric", "sigma", "block", "arm")
-    stacked = assessed[[*FIGURES, "verdict", *NEEDED]].stack(cell=dims).transpose("cell")
+    stacked = assessed[[*FIGURES, "verdict", *P_VALUES, *NEEDED]].stack(cell=dims).transpose("cell")
     columns = {str(name): variable.values.tolist() for name, variable in stacked.data_vars.items()}
     labels = {dim: stacked[dim].values.tolist() for dim in dims}
     return [
@@ -130,6 +131,7 @@ def _cells(assessed: xr.Dataset) -> list[dict[str, Any]]:
             "rule": attributes["rule"],
             "margin": attributes["margin"],
             "verdict": columns["verdict"][row],
+            **{name: _finite(columns[name][row]) for name in P_VALUES},
             **{name: _whole(columns[name][row]) for name in NEEDED},
         }
         for row in range(stacked.sizes["cell"])

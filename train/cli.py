@@ -25,7 +25,9 @@ def train(
     config: Config = None,
     policy: Annotated[
         Path | None,
-        typer.Option(help="File that analysis policy wrote: --arm and --sigma-sampler.", show_default=False),
+        typer.Option(
+            help="File that analysis policy wrote: --arm, --sigma-sampler and --weighting.", show_default=False
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     dry_run: DryRun = False,
@@ -37,9 +39,11 @@ def train(
         refuse_unheard(context)
         return
     from train.run import describe, run
-    from train.settings import of_policy, resolve
+    from train.settings import check_samples, of_policy, resolve
 
     settings = resolve(config, given if policy is None else of_policy(policy, given))
+    if policy is not None:
+        check_samples(policy, settings)
     if dry_run:
         describe(settings)
     else:

@@ -113,13 +113,17 @@ def resolve(file: Path | None, given: Mapping[str, Any]) -> Settings:
 
 
 def of_policy(file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` with the arm and the sampler that ``analysis policy --write`` put into ``file``.
+    """``given`` with the arm, the sampler and the weighting that ``analysis policy --write`` put into ``file``.
 
-    UsageError for a file of anything else, and for another arm or sampler given beside it.
+    UsageError for a file of anything else, and for another one of these given beside it.
     """
-    named = read(file, "--policy")
-    if not {"arm"} <= named.keys() <= {"arm", "sigma_sampler"}:
-        raise UsageError(f"--policy {file}: takes arm and sigma_sampler and nothing else; other settings by --config")
+    named = read(file, "--policy", besides=(SAMPLES,))
+    named.pop(SAMPLES, None)
+    if not {"arm"} <= named.keys() <= {"arm", "sigma_sampler", "weighting"}:
+        raise UsageError(
+            f"--policy {file}: takes arm, sigma_sampler, weighting and samples and nothing else; other settings by "
+            "--config"
+        )
     for name, value in named.items():
         if given.get(name, None) not in (None, value):
             raise UsageError(f"{shown(name)} {given[name]}: {file} says {value}; give one of them")
@@ -141,8 +145,18 @@ def as_adapter(settings: Settings, named: Mapping[str, Any]) -> Settings:
     return replace(settings, rank=int(of_file["rank"]), alpha=of_file["alpha"])
 
 
-def read(file: Path, option: str = "--config") -> dict[str, Any]:
-    """The settings a TOML file names, with their types checked."""
+def check_samples(file: Path, settings: Settings) -> None:
+    """UsageError where the policy in ``file`` was judged for another number of samples a step."""
+    judged = read(file, "--policy", besides=(SAMPLES,)).get(SAMPLES, settings.samples)
+    if judged != settings.samples:
+        raise UsageError(
+            f"--policy {file}: judged for {judged} samples a step, the run has {settings.samples} (batch size x "
+            f"accumulation), and a window treats a step only whole: run analysis policy --samples {settings.samples}"
+        )
+
+
+def read(file: Path, option: str = "--config", besides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings a TOML file names, with their types checked. besides: keys that are taken as they are."""
     if file.is_dir():
         raise UsageError(f"{option} {file}: a folder; give a TOML file")
     try:
@@ -152,9 +166,11 @@ def read(file: Path, option: str = "--config") -> dict[str, Any]:
     tables = [key for key, value in table.items() if isinstance(value, dict)]
     if tables:
         raise UsageError(f"{file}: a table [{tables[0]}]; settings stand in the file without one")
-    return {(name := known(file, key)): typed(file, name, value) for key, value in table.items()}
+    as_they_are = {key: table.pop(key) for key in besides if key in table}
+    return {(name := known(file, key)): typed(file, name, value) for key, value in table.items()} | as_they_are
 
 
+SAMPLES = "samples"  # of a policy's file, and no setting
 NOT_IN_A_FILE = ("out", "config", "policy", "resume", "dry_run", "fresh")
 
 

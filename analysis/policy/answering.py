@@ -19,6 +19,7 @@ from analysis.policy.weights import weights
 from analysis.schema import TOTAL
 
 MOST_UNCOVERED = 0.02
+COARSE = 0.3  # of what a sampler draws in one cell of the grid, from which it is told
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def answered(dataset: xr.Dataset, question: Question, texts: Sequence[str] = (),
     if detail is not None and question.margin is not None:
         safe = search.sequences(detail, found.of_arm)
         picked = fastest_safe(list(map(str, found.named)), detail, safe, total["speed_up"])
-    on_front = search.front(total["relative_bias_squared"].values, faster)
+    # The native run, without bias at its own speed, beats whatever is no faster.
+    on_front = search.front(total["relative_bias_squared"].values, faster) & (faster > 1.0)
     return Answer(
         question=question,
         metric=metric or str(dataset["metric"].values[0]),
@@ -97,11 +99,15 @@ def candidates(material: Material, share: Shares, texts: Sequence[str]) -> Candi
 
 
 def fastest_safe(named: list[str], detail: xr.Dataset, safe: dict[str, list[str]], faster: xr.DataArray) -> str | None:
-    """The fastest of those safe in total and in every block: of the sequences, and of the named, each by itself."""
+    """The fastest of those safe in total and in every block: of the sequences, and of the named, each by itself.
+
+    None where none of them is faster than the native run, which is safe as it is.
+    """
     p_values = dict(zip(detail["policy"].values.tolist(), search.p_everywhere(detail).tolist(), strict=True))
     shown = [name for name in named if search.safe_before([p_values[name]], 1)]
     shown = list(dict.fromkeys([*shown, *(name for names in safe.values() for name in names)]))
-    return max(shown, key=lambda name: float(faster.sel(policy=name))) if shown else None
+    speeds = {name: speed for name in shown if (speed := float(faster.sel(policy=name))) > 1.0}
+    return max(speeds, key=speeds.__getitem__) if speeds else None
 
 
 def check_coverage(share: Shares, *, verdicts: bool) -> None:
@@ -125,6 +131,12 @@ def warnings(share: Shares, dataset: xr.Dataset) -> list[str]:
         found.append(
             f"{100 * share.uncovered:.1f} % of what the sampler draws lies outside the grid; figures are of the rest, "
             "and there is no verdict"
+        )
+    cells = share.within(0.0, 1.0)
+    if cells.max() > COARSE:
+        found.append(
+            f"{100 * cells.max():.0f} % of what the sampler draws is judged by the gradient at sigma "
+            f"{dataset['sigma'].values[int(cells.argmax())]:g} alone; probe a finer grid there"
         )
     if share.sampler.needs_tokens and len(np.unique(share.tokens)) > 1:
         found.append("images of several sizes: their different shares of sigma are averaged, as if all were alike")

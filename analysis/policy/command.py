@@ -16,6 +16,7 @@ from analysis.safety import POPULATIONS
 from analysis.steps import at_step
 
 RULES = ("relative", "angle")
+NATIVE = "native"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Asked:
 def print_policy(path: Path, asked: Asked, *, json_object: bool, png: Path | None, toml: Path | None) -> int:
     """Print the answer, draw and write it. Refused, at the end, where a policy was to be written and there is none."""
     question = question_of(asked)
+    if toml is not None and asked.baseline != NATIVE:
+        raise UsageError(
+            f"--write with --baseline {asked.baseline}: a run makes the native step outside a policy's windows, so "
+            "its figures would be of another policy; leave --baseline out"
+        )
     answer = answered(
         at_step(store.open_store(path, contents=False), asked.step), question, asked.policies, asked.metric
     )
@@ -86,6 +92,8 @@ def why_none(answer: Answer) -> str:
     margin = answer.question.margin
     if margin is None:
         return "give --margin to have a policy picked, or name one by --policy"
+    if any(answer.safe.values()):
+        return f"no policy that is shown to be safe at margin {margin:g} is faster than native"
     return f"no policy is shown to be safe in total and in every block at margin {margin:g}; probe more images"
 
 

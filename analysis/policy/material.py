@@ -10,6 +10,7 @@ from jaxtyping import Float
 from analysis.errors import UsageError
 
 FEWEST_UNITS = 8
+SYMMETRIC = 1e-9  # of the largest product, between a product and the same one the other way round
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def load(dataset: xr.Dataset, *, baseline: str = "native", metric: str | None = 
     if not np.isfinite(gram).all():
         raise UsageError(f"array {name} is not finite: make the store again by `probes grad --policy`")
     blocks, sigmas, a, n = gram.shape[:4]
+    check_whole(dataset, name, gram.reshape(blocks, sigmas * a * n, sigmas * a * n))
     squares = _squares(dataset, chosen, population)
     return Material(
         arms=tuple(arms),
@@ -83,6 +85,21 @@ def load(dataset: xr.Dataset, *, baseline: str = "native", metric: str | None = 
         squares=squares.reshape(blocks, sigmas * a, n),
         of_unit=dataset.sizes["image"] / n if population == "images" else 1.0,
     )
+
+
+def check_whole(dataset: xr.Dataset, name: str, gram: Float[np.ndarray, "block m m"]) -> None:
+    """UsageError where these are no inner products of one set of vectors, or not of the store's folds and cells."""
+    again = "make the store again by `probes grad --policy`"
+    if not dataset["done"].values.all():
+        raise UsageError(f"this store has cells that are not done: let its sweep finish, or {again}")
+    squares = np.diagonal(gram, axis1=1, axis2=2)
+    largest = np.abs(gram).max((1, 2), initial=0.0)
+    apart = np.abs(gram - gram.swapaxes(1, 2)).max((1, 2), initial=0.0)
+    if (squares < 0).any() or (apart > SYMMETRIC * largest).any():
+        raise UsageError(f"array {name} holds no inner products, it is damaged: {again}")
+    folds = dataset["fold_of_image"].values
+    if name == "gram_policy" and not np.array_equal(np.unique(folds), np.arange(dataset.sizes["fold"])):
+        raise UsageError(f"array fold_of_image does not name the {dataset.sizes['fold']} folds, it is damaged: {again}")
 
 
 def _squares(dataset: xr.Dataset, metric: str, population: str) -> Float[np.ndarray, "block sigma arm n"]:

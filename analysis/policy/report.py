@@ -22,7 +22,7 @@ def as_text(answer: Answer) -> str:
     parts = [_question(answer)]
     if answer.named:
         parts.append(_table(answer, "Policies that were named (sum over blocks)", answer.named))
-    title = f"Front: those of {len(answer.policies)} policies that no other beats (sum over blocks)"
+    title = f"Front: those of {len(answer.policies)} policies that neither native nor another beats (sum over blocks)"
     parts.append(_table(answer, title, answer.front))
     parts.append(_filled(LEGEND))
     if answer.question.margin is not None:
@@ -70,7 +70,12 @@ def _claims(answer: Answer) -> str:
         lines.append(f"  {arm}: {told}")
     picked = answer.picked
     if picked is None:
-        last = "No policy is shown to be safe in total and in every block."
+        slow = any(answer.safe.values())
+        last = (
+            "No policy that is shown to be safe is faster than native."
+            if slow
+            else "No policy is shown to be safe in total and in every block."
+        )
     else:
         last = (
             f"Fastest that is safe in total and in every block: {picked} "

@@ -8,7 +8,10 @@ from analysis.policy.answer import Answer
 
 
 def write(path: Path, answer: Answer, name: str) -> None:
-    """Two settings of a training run, the arm with its routes and the sampler of sigma, and where they come from."""
+    """What decides a run's expected gradient, as settings of ``train``, and where they come from.
+
+    ``samples`` of a step (batch size x accumulation) is no setting: ``train --policy`` compares it with the run's.
+    """
     question, figures = answer.question, answer.total.sel(policy=name)
     bias = figures["relative_bias_squared"].item()
     told = [
@@ -18,9 +21,7 @@ def write(path: Path, answer: Answer, name: str) -> None:
     ]
     if question.margin is not None:
         told.append(f"# Safe in total and in every block: rule {question.rule}, margin {question.margin:g}.")
-    if question.samples > 1:
-        told.append(f"# For {question.samples} samples a step (batch size x accumulation).")
-    settings = {"arm": name, "sigma_sampler": question.sampler}
+    settings = {"arm": name, "sigma_sampler": question.sampler, "weighting": "none", "samples": question.samples}
     lines = [*told, *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items())]
     with replacing(path) as partial:
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8")

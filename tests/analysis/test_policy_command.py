@@ -1,10 +1,12 @@
 """``analysis policy`` as a person uses it: tables, JSON, pictures, files, and every way it can be asked in vain."""
 
 import json
+import shutil
 import tomllib
 
 import numpy as np
 import pytest
+import zarr
 
 from analysis import store, synthetic
 from analysis.cli import app
@@ -88,7 +90,9 @@ def test_what_was_picked_is_written_and_drawn(path, tmp_path, capsys):
     file, png = tmp_path / "policy.toml", tmp_path / "front.png"
     arguments = ["--rule", "relative", "--sigma-sampler", "sigmoid:1", "--write", file, "--png", png]
     found = answer(capsys, path, "--policy", NAMED, *arguments)
-    assert tomllib.loads(file.read_text()) == {"arm": found["picked"]["policy"], "sigma_sampler": "sigmoid:1"}
+    assert tomllib.loads(file.read_text()) == {
+        "arm": found["picked"]["policy"], "sigma_sampler": "sigmoid:1", "weighting": "none", "samples": 1
+    }  # fmt: skip
     assert png.read_bytes().startswith(b"\x89PNG")
     assert found["files"] == {"Front": str(png), "Policy": str(file)}
 
@@ -105,6 +109,74 @@ def test_where_nothing_is_safe_nothing_is_written(path, tmp_path, capsys):
     assert err.count("\n") == 1
     assert "is not written: no policy is shown to be safe" in err
     assert not (tmp_path / "p.toml").exists()
+
+
+def test_a_policy_against_another_baseline_is_not_written(path, tmp_path, capsys):
+    """A run of it would be native outside its windows, and so another policy than the one judged."""
+    words = [path, "--baseline", "demote:56", "--policy", "demote:48@0.8", "--write", tmp_path / "p.toml"]
+    code, out, err = analysis(capsys, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--write with --baseline demote:56" in err
+    assert not (tmp_path / "p.toml").exists()
+
+
+def test_what_is_safe_and_no_faster_than_native_is_neither_picked_nor_on_the_front(tmp_path, capsys):
+    data = synthetic.policy_store(
+        signed_bias={"repromote:56": 0.0, "demote:48": 2.0}, sigmas=SIGMAS, noise_scale=0.3,
+        seconds={"repromote:56": 1.003, "demote:48": 0.5},
+    )  # fmt: skip
+    store.write(tmp_path / "p.zarr", data, Provenance("", {}, Code("")))
+    code, out, err = analysis(capsys, tmp_path / "p.zarr", "--margin", "0.3", "--write", tmp_path / "p.toml")
+    assert code == 3
+    assert "No policy that is shown to be safe is faster than native." in " ".join(out.split())
+    assert "is not written: no policy that is shown to be safe at margin 0.3 is faster than native" in err
+    found = answer(capsys, tmp_path / "p.zarr", "--margin", "0.3")
+    assert found["safe_thresholds"]["repromote:56"]
+    assert found["picked"] is None
+    assert all(policy["speed_up"] > 1 for policy in found["front"])
+
+
+def damaged_fold(group):
+    group["fold_of_image"][:] = 0
+
+
+def damaged_sign(group):
+    group["gram_policy"][:] = -group["gram_policy"][:]
+
+
+def damaged_order(group):
+    values = group["gram_policy"][:]
+    values[:, :, 1] = values[:, :, 1, :, ::-1].copy()
+    group["gram_policy"][:] = values
+
+
+def damaged_done(group):
+    group["done"][2] = False
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (damaged_fold, "fold_of_image does not name the 12 folds"),
+        (damaged_sign, "gram_policy holds no inner products"),
+        (damaged_order, "gram_policy holds no inner products"),
+        (damaged_done, "cells that are not done"),
+    ],
+)
+def test_a_damaged_store_is_one_line(damage, says, path, tmp_path, capsys):
+    shutil.copytree(path, tmp_path / "p.zarr")
+    damage(zarr.open_group(tmp_path / "p.zarr", mode="r+", use_consolidated=False))
+    code, out, err = analysis(capsys, tmp_path / "p.zarr", "--policy", "demote:56")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+def test_one_sigma_that_stands_for_much_is_told(path, capsys):
+    found = answer(capsys, path, "--sigma-sampler", "uniform@0.8:0.9", "--policy", "demote:48")
+    assert found["warnings"] == [
+        "100 % of what the sampler draws is judged by the gradient at sigma 0.875 alone; probe a finer grid there"
+    ]
+    assert answer(capsys, path, "--policy", "demote:48")["warnings"] == []
 
 
 def test_a_grid_that_leaves_out_too_much_gives_figures_and_no_verdict(tmp_path, capsys):

@@ -128,9 +128,17 @@ def test_a_policy_is_taken_from_the_file_that_analysis_wrote(tiny, tmp_path, cap
     assert code == 0, err
     assert 'arm = "demote:48@0.5,demote:56@0:0.5"' in out
     assert 'sigma_sampler = "uniform"' in out
-    code, _, err = train(capsys, "--policy", file, "--arm", "native", "--dry-run")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert "--arm native" in err
+    for more, says in [
+        (("--arm", "native"), "--arm native"),
+        (("--weighting", "sigma-sqrt"), "--weighting sigma-sqrt"),
+        (("--batch-size", "2"), "judged for 1 samples a step, the run has 2"),
+    ]:
+        code, _, err = train(capsys, "--policy", file, *more, "--dry-run")
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert says in err
+    assert exit_code(analysis, [*words, "--policy", "demote:48@0.5", "--samples", "4"], name="analysis") == 0
+    more = ("--model", tiny, "--steps", "6", "--dry-run", "--batch-size", "2", "--accumulation", "2")
+    assert train(capsys, "--policy", file, *more)[0] == 0
 
 
 @pytest.mark.parametrize(
