@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import cells
+from analysis import array_table, cells
+from analysis.base.gram_matrix import is_gram
 from analysis.contract import ARRAYS, COORDINATES, STEP, dims_of, is_of_cell
 from analysis.errors import UsageError
 
@@ -30,8 +31,6 @@ VERSION = 2
 """The last that this program reads. A store without steps says 1, as it always has."""
 TOTAL = "total"
 """The name that estimates give the sum over blocks, so no block may have it."""
-SYMMETRY = 1e-9
-"""Largest |K_ij - K_ji| / sqrt(K_ii K_jj) that rounding explains."""
 
 
 class DamagedCell(UsageError):
@@ -127,13 +126,7 @@ def validate(dataset: "xr.Dataset", *, contents: bool = True) -> None:
 
 def check_version(attributes: Mapping[str, Any]) -> None:
     """Raise UsageError unless the attributes are those of a store that this version reads."""
-    if attributes.get("schema") != SCHEMA:
-        raise UsageError(f"not a probe store: attribute schema is {attributes.get('schema')!r}; want {SCHEMA!r}")
-    version = attributes.get("schema_version")
-    if not isinstance(version, int | np.integer) or version < 1:
-        raise UsageError(f"attribute schema_version is {version!r}; want a whole number from 1 to {VERSION}")
-    if version > VERSION:
-        raise UsageError(f"schema version {version} is newer than {VERSION}, the last this program reads: update it")
+    array_table.check_version(attributes, SCHEMA, VERSION, what="a probe store")
 
 
 def check_cell(arrays: Mapping[str, np.ndarray], where: str, index: int) -> None:
@@ -157,18 +150,8 @@ def check_cell(arrays: Mapping[str, np.ndarray], where: str, index: int) -> None
             raise DamagedCell(f"array {name} at {where} is not finite though the cell is done", index)
     for name in ("gram_image", "gram_draw"):
         side = int(np.prod(held[name].shape[-2:]))
-        if not _is_gram(held[name].reshape(-1, side, side)):
+        if not is_gram(held[name].reshape(-1, side, side)):
             raise DamagedCell(f"array {name} at {where} is no Gram matrix: not symmetric, or a negative square", index)
-
-
-def _is_gram(gram: np.ndarray) -> bool:
-    """Whether each [side, side] matrix of ``gram`` is symmetric to rounding with a diagonal of squares."""
-    squares = np.diagonal(gram, axis1=-2, axis2=-1)
-    if (squares < 0).any():
-        return False
-    norms = np.sqrt(squares)
-    allowed = SYMMETRY * norms[..., :, None] * norms[..., None, :]
-    return bool((np.abs(gram - gram.swapaxes(-1, -2)) <= allowed).all())
 
 
 def _validate_done_cell(dataset: "xr.Dataset", index: int) -> None:

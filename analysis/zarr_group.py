@@ -1,13 +1,15 @@
 """One dataset as one Zarr v3 group: text as variable-length strings, chunks with a checksum."""
 
+import json
 import shutil
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.disk import synchronise, synchronise_tree
+from analysis.errors import UsageError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -104,4 +106,33 @@ def with_fixed_text(dataset: "xr.Dataset") -> "xr.Dataset":
         if variable.dtype.kind in "TO":
             text = (variable.dims, np.asarray(variable.values.tolist(), dtype=str), variable.attrs)
             dataset = dataset.assign_coords({name: text}) if name in dataset.coords else dataset.assign({name: text})
+    return dataset
+
+
+def attributes_of(path: Path, check: Callable[[Mapping[str, Any]], None], *, otherwise: str) -> Mapping[str, Any]:
+    """Attributes of a group, from its own metadata file. UsageError by ``check``, or ``otherwise`` without any."""
+    try:
+        found = json.loads((path / "zarr.json").read_text(encoding="utf-8"))["attributes"]
+        check(found)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(f"{path} {otherwise}") from None
+    return found
+
+
+def read_whole(path: Path, validate: "Callable[[xr.Dataset], None]", *, remedy: str) -> "xr.Dataset":
+    """The dataset of a small group, in memory. UsageError, one line, unless it can be read and passes ``validate``."""
+    import xarray as xr
+
+    try:
+        dataset = xr.open_zarr(path, consolidated=False, chunks=None).load()
+    except Exception as error:  # zarr and its codecs raise errors of many unrelated types
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"{path} is a damaged store: {reason}; {remedy}") from error
+    dataset = with_fixed_text(dataset)
+    try:
+        validate(dataset)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
     return dataset

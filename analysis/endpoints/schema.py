@@ -5,8 +5,11 @@
 dimension ``arm``; runs of equal ``command`` and ``treatment`` are twins.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from analysis import array_table
+from analysis.base.gram_matrix import is_gram
 from analysis.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,44 +43,23 @@ ABOUT: dict[str, tuple[tuple[str, ...], str, str, str]] = {
 
 def described(dataset: "xr.Dataset") -> "xr.Dataset":
     """The same with the contract's units and long names, and the schema's name and version."""
-    dataset = dataset.assign_attrs(schema=SCHEMA, schema_version=VERSION)
-    for name, (_, _, units, long_name) in ABOUT.items():
-        dataset[name] = dataset[name].assign_attrs(units=units, long_name=long_name)
-    return dataset
+    return array_table.described(dataset, ABOUT, SCHEMA, VERSION)
 
 
-def check_version(attributes: dict[str, Any]) -> None:
+def check_version(attributes: Mapping[str, Any]) -> None:
     """Raise UsageError unless the attributes are those of a store that this version reads."""
-    if attributes.get("schema") != SCHEMA:
-        raise UsageError(f"not an end-point store: attribute schema is {attributes.get('schema')!r}; want {SCHEMA!r}")
-    version = attributes.get("schema_version")
-    if type(version) is not int or not version >= 1:
-        raise UsageError(f"attribute schema_version is {version!r}; want a whole number from 1 to {VERSION}")
-    if version > VERSION:
-        raise UsageError(f"schema version {version} is newer than {VERSION}, the last this program reads: update it")
+    array_table.check_version(attributes, SCHEMA, VERSION, what="an end-point store")
 
 
 def validate(dataset: "xr.Dataset") -> None:
     """Raise UsageError, one line, unless the dataset keeps the contract and its figures can be inner products."""
-    import numpy as np
-
     check_version(dataset.attrs)
-    for name, (dims, kind, _, _) in ABOUT.items():
-        if name not in dataset.variables:
-            raise UsageError(f"array {name} is missing; want {name}[{', '.join(dims)}]")
-        got = dataset[name]
-        if got.dims != dims:
-            raise UsageError(f"array {name} has dimensions {list(got.dims)}; want {list(dims)}")
-        if ("U" if got.dtype.kind in "UTO" else got.dtype.kind) != kind:
-            raise UsageError(f"array {name} has dtype {got.dtype}; want one of kind {kind}")
-        values = got.values
+    array_table.check_arrays(dataset, ABOUT)
+    for name, (_, kind, _, _) in ABOUT.items():
+        values = dataset[name].values
         if (kind == "i" and (values < -1).any()) or (kind == "U" and (values == "?").any()):
             raise UsageError(f"array {name} has lost values")
     if (dataset["differing_tensors"].values < 0).any():
         raise UsageError("array differing_tensors has negative counts")
-    gram = dataset["displacement"].values
-    size = np.sqrt(np.abs(np.diagonal(gram, axis1=-2, axis2=-1)))
-    bound = 1e-9 * size[..., :, None] * size[..., None, :]
-    symmetric = np.abs(gram - gram.swapaxes(-1, -2)) <= bound
-    if not np.isfinite(gram).all() or not symmetric.all() or (np.diagonal(gram, axis1=-2, axis2=-1) < 0).any():
+    if not is_gram(dataset["displacement"].values):
         raise UsageError("array displacement is no set of Gram matrices: not finite, not symmetric or negative squares")

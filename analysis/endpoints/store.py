@@ -3,7 +3,6 @@
 It is small and derived from adapters that are still there, so a new one takes the place of an old one.
 """
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.disk import naming_the_disk, synchronise, synchronise_tree
 from analysis.endpoints import schema
-from analysis.errors import UsageError
 from analysis.lock import writing
-from analysis.zarr_group import build, with_fixed_text
+from analysis.zarr_group import attributes_of, build, read_whole
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -50,20 +48,8 @@ def write(path: Path, dataset: "xr.Dataset") -> None:
 
 def read(path: Path) -> "xr.Dataset":
     """Dataset of a store, in memory. UsageError, one line, unless it keeps the contract."""
-    import xarray as xr
-
     attributes(path)
-    try:
-        dataset = xr.open_zarr(path, consolidated=False, chunks=None).load()
-    except Exception as error:  # zarr and its codecs raise errors of many unrelated types
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"{path} is a damaged store: {reason}; make it again from the runs") from error
-    dataset = with_fixed_text(dataset)
-    try:
-        schema.validate(dataset)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-    return dataset
+    return read_whole(path, schema.validate, remedy="make it again from the runs")
 
 
 def is_store(path: Path) -> bool:
@@ -73,11 +59,4 @@ def is_store(path: Path) -> bool:
 
 def attributes(path: Path) -> Mapping[str, Any]:
     """Attributes of the store, from its own metadata file. UsageError unless it is an end-point store."""
-    try:
-        found = json.loads((path / "zarr.json").read_text(encoding="utf-8"))["attributes"]
-        schema.check_version(found)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(f"{path} is there and is no end-point store: give another place") from None
-    return found
+    return attributes_of(path, schema.check_version, otherwise="is there and is no end-point store: give another place")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis import array_table
+from analysis.base.gram_matrix import is_gram
 from analysis.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 SCHEMA, VERSION = "sigma-probes/horizon", 1
 BASELINE = "native"
-SYMMETRY = 1e-9
-"""Largest |K_ij - K_ji| / sqrt(K_ii K_jj) that rounding explains."""
 _SQUARED = "squared parameter units"
 
 ABOUT: dict[str, tuple[tuple[str, ...], str, str, str]] = {
@@ -75,34 +75,18 @@ def template(
         "arm": arms,
         "arm_2": arms,
     }
-    dataset = xr.Dataset(arrays, coordinates, {**(about or {}), "schema": SCHEMA, "schema_version": VERSION})
-    for name, (_, _, units, long_name) in ABOUT.items():
-        dataset[name] = dataset[name].assign_attrs(units=units, long_name=long_name)
-    return dataset
+    return array_table.described(xr.Dataset(arrays, coordinates, dict(about or {})), ABOUT, SCHEMA, VERSION)
 
 
 def check_version(attributes: Mapping[str, Any]) -> None:
     """Raise UsageError unless the attributes are those of a store that this version reads."""
-    if attributes.get("schema") != SCHEMA:
-        raise UsageError(f"not a horizon store: attribute schema is {attributes.get('schema')!r}; want {SCHEMA!r}")
-    version = attributes.get("schema_version")
-    if not isinstance(version, int | np.integer) or version < 1:
-        raise UsageError(f"attribute schema_version is {version!r}; want a whole number from 1 to {VERSION}")
-    if version > VERSION:
-        raise UsageError(f"schema version {version} is newer than {VERSION}, the last this program reads: update it")
+    array_table.check_version(attributes, SCHEMA, VERSION, what="a horizon store")
 
 
 def validate(dataset: "xr.Dataset") -> None:
     """Raise UsageError, one line, unless the dataset keeps the contract and its done seeds can be what was measured."""
     check_version(dataset.attrs)
-    for name, (dims, kind, _, _) in ABOUT.items():
-        if name not in dataset.variables:
-            raise UsageError(f"array {name} is missing; want {name}[{', '.join(dims)}]")
-        got = dataset[name]
-        if got.dims != dims:
-            raise UsageError(f"array {name} has dimensions {list(got.dims)}; want {list(dims)}")
-        if ("U" if got.dtype.kind in "UTO" else got.dtype.kind) != kind:
-            raise UsageError(f"array {name} has dtype {got.dtype}; want one of kind {kind}")
+    array_table.check_arrays(dataset, ABOUT)
     if dataset["arm"].values.tolist() != dataset["arm_2"].values.tolist():
         raise UsageError("coordinate arm_2 differs from arm; want the same labels in one order")
     steps = dataset["step"].values
@@ -117,11 +101,7 @@ def validate(dataset: "xr.Dataset") -> None:
 
 def check_cell(cell: Mapping[str, np.ndarray], seed: int) -> None:
     """Raise UsageError unless one seed's arrays can be what a rollout gives."""
-    gram = cell["gram"]
-    squares = np.diagonal(gram, axis1=-2, axis2=-1)
-    if not np.isfinite(gram).all() or not np.isfinite(cell["rounding"]).all():
+    if not np.isfinite(cell["gram"]).all() or not np.isfinite(cell["rounding"]).all():
         raise UsageError(f"seed {seed} is done and its figures are not finite: make the store again")
-    size = np.sqrt(np.abs(squares))
-    symmetric = np.abs(gram - gram.swapaxes(-1, -2)) <= SYMMETRY * size[..., :, None] * size[..., None, :]
-    if not symmetric.all() or (squares < 0).any() or (cell["rounding"] < 0).any():
+    if not is_gram(cell["gram"]) or (cell["rounding"] < 0).any():
         raise UsageError(f"array gram of seed {seed} is no set of Gram matrices: not symmetric, or negative squares")

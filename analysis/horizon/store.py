@@ -7,7 +7,6 @@ with lock(path):
 dataset = read(path)
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from analysis.errors import UsageError
 from analysis.horizon import schema
 from analysis.lock import writing
 from analysis.provenance import Provenance
-from analysis.zarr_group import place, with_fixed_text
+from analysis.zarr_group import attributes_of, place, read_whole
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -71,20 +70,8 @@ def missing(path: Path) -> list[int]:
 
 def read(path: Path) -> "xr.Dataset":
     """Dataset of a store, in memory. UsageError, one line, unless it keeps the contract."""
-    import xarray as xr
-
     attributes(path)
-    try:
-        dataset = xr.open_zarr(path, consolidated=False, chunks=None).load()
-    except Exception as error:  # zarr and its codecs raise errors of many unrelated types
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"{path} is a damaged store: {reason}; make it again") from error
-    dataset = with_fixed_text(dataset)
-    try:
-        schema.validate(dataset)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-    return dataset
+    return read_whole(path, schema.validate, remedy="make it again")
 
 
 def provenance(path: Path) -> Provenance:
@@ -97,14 +84,9 @@ def provenance(path: Path) -> Provenance:
 
 def attributes(path: Path) -> Mapping[str, Any]:
     """Attributes of the store, from its own metadata file. UsageError unless it is a horizon store."""
-    try:
-        found = json.loads((path / "zarr.json").read_text(encoding="utf-8"))["attributes"]
-        schema.check_version(found)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(f"{path} is no horizon store: want a folder that probes horizon made") from None
-    return found
+    return attributes_of(
+        path, schema.check_version, otherwise="is no horizon store: want a folder that probes horizon made"
+    )
 
 
 def _array(group: Any, name: str) -> Any:

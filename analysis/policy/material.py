@@ -7,10 +7,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from analysis.base.gram_matrix import is_gram
 from analysis.errors import UsageError
 
 FEWEST_UNITS = 8
-SYMMETRIC = 1e-9  # of the largest product, between a product and the same one the other way round
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,7 @@ def check_whole(dataset: xr.Dataset, name: str, gram: Float[np.ndarray, "block m
     again = "make the store again by `probes grad --policy`"
     if not dataset["done"].values.all():
         raise UsageError(f"this store has cells that are not done: let its sweep finish, or {again}")
-    squares = np.diagonal(gram, axis1=1, axis2=2)
-    largest = np.abs(gram).max((1, 2), initial=0.0)
-    apart = np.abs(gram - gram.swapaxes(1, 2)).max((1, 2), initial=0.0)
-    if (squares < 0).any() or (apart > SYMMETRIC * largest).any():
+    if not is_gram(gram):
         raise UsageError(f"array {name} holds no inner products, it is damaged: {again}")
     folds = dataset["fold_of_image"].values
     if name == "gram_policy" and not np.array_equal(np.unique(folds), np.arange(dataset.sizes["fold"])):
