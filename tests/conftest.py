@@ -19,6 +19,44 @@ hypothesis.settings.register_profile("sigma-probes", derandomize=True, deadline=
 hypothesis.settings.load_profile("sigma-probes")
 
 
+@pytest.fixture(scope="session")
+def tiny_flux(tmp_path_factory):
+    """(side in pixels, pictures) -> folder of a Flux of two blocks that works on pixels, and of its corpus."""
+    import json
+
+    import numpy as np
+    import torch
+    from diffusers import FluxTransformer2DModel
+    from PIL import Image
+
+    def make(side: int, pictures: int):
+        folder = tmp_path_factory.mktemp("tiny_flux")
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            transformer = FluxTransformer2DModel(
+                patch_size=1,
+                in_channels=48,
+                num_layers=1,
+                num_single_layers=1,
+                attention_head_dim=16,
+                num_attention_heads=2,
+                joint_attention_dim=16,
+                pooled_projection_dim=16,
+                axes_dims_rope=[4, 6, 6],
+            )
+        transformer.save_pretrained(folder / "transformer")
+        (folder / "sigma_probes.json").write_text(json.dumps({"tier": side, "channels": 3, "scale": 2.0}))
+        (folder / "corpus").mkdir()
+        generator = np.random.default_rng(0)
+        for i in range(pictures):
+            coarse = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            picture = Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC)
+            picture.save(folder / "corpus" / f"{i}.png")
+        return folder
+
+    return make
+
+
 @pytest.fixture(scope="module")
 def determinism_put_back() -> Iterator[None]:
     """For modules that run a command in this process: its switches are put back after the module."""

@@ -1,41 +1,14 @@
 """A model of two blocks with a corpus, and a run of it with three checkpoints: small enough to probe in a second."""
 
-import json
 import shutil
 
-import numpy as np
 import pytest
 
 
 @pytest.fixture(scope="session")
-def small_model(tmp_path_factory):
+def small_model(tiny_flux):
     """Folder of a Flux of two blocks on 32 x 32 pixels, without an adapter, and its ten pictures."""
-    import torch
-    from diffusers import FluxTransformer2DModel
-    from PIL import Image
-
-    folder = tmp_path_factory.mktemp("small_model")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformer = FluxTransformer2DModel(
-            patch_size=1,
-            in_channels=48,
-            num_layers=1,
-            num_single_layers=1,
-            attention_head_dim=16,
-            num_attention_heads=2,
-            joint_attention_dim=16,
-            pooled_projection_dim=16,
-            axes_dims_rope=[4, 6, 6],
-        )
-    transformer.save_pretrained(folder / "transformer")
-    (folder / "sigma_probes.json").write_text(json.dumps({"tier": 32, "channels": 3, "scale": 2.0}))
-    (folder / "corpus").mkdir()
-    generator = np.random.default_rng(0)
-    for i in range(10):
-        coarse = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((32, 32), Image.Resampling.BICUBIC).save(folder / "corpus" / f"{i}.png")
-    return folder
+    return tiny_flux(32, 10)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 from safetensors.torch import load_file
 
 from analysis.entry import exit_code
@@ -27,33 +26,9 @@ TRAINED = {"rank": 2, "threads": 1, "learning_rate": 1e-2, "batch_size": 1, "det
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tiny_flux):
     """Folder of a Flux of two blocks on 16 x 16 pixels and three pictures."""
-    import torch
-    from diffusers import FluxTransformer2DModel
-
-    folder = tmp_path_factory.mktemp("tiny")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformer = FluxTransformer2DModel(
-            patch_size=1,
-            in_channels=48,
-            num_layers=1,
-            num_single_layers=1,
-            attention_head_dim=16,
-            num_attention_heads=2,
-            joint_attention_dim=16,
-            pooled_projection_dim=16,
-            axes_dims_rope=[4, 6, 6],
-        )
-    transformer.save_pretrained(folder / "transformer")
-    (folder / "sigma_probes.json").write_text(json.dumps({"tier": 16, "channels": 3, "scale": 2.0}))
-    (folder / "corpus").mkdir()
-    generator = np.random.default_rng(0)
-    for i in range(3):
-        coarse = generator.integers(0, 256, (4, 4, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((16, 16), Image.Resampling.BICUBIC).save(folder / "corpus" / f"{i}.png")
-    return folder
+    return tiny_flux(16, 3)
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,8 @@
 """A model of one or two blocks with a corpus, small enough to train it dozens of times, and runs of it."""
 
-import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 
@@ -25,35 +23,9 @@ def plugged_in(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory):
+def tiny(tiny_flux):
     """Folder of a Flux of two blocks on 64 x 64 pixels: 257 keys, so that attention spans several key blocks."""
-    import torch
-    from diffusers import FluxTransformer2DModel
-    from PIL import Image
-
-    folder = tmp_path_factory.mktemp("tiny")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformer = FluxTransformer2DModel(
-            patch_size=1,
-            in_channels=48,
-            num_layers=1,
-            num_single_layers=1,
-            attention_head_dim=16,
-            num_attention_heads=2,
-            joint_attention_dim=16,
-            pooled_projection_dim=16,
-            axes_dims_rope=[4, 6, 6],
-        )
-    transformer.save_pretrained(folder / "transformer")
-    (folder / "sigma_probes.json").write_text(json.dumps({"tier": 64, "channels": 3, "scale": 2.0}))
-    (folder / "corpus").mkdir()
-    generator = np.random.default_rng(0)
-    for i in range(5):
-        coarse = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-        picture = Image.fromarray(coarse).resize((64, 64), Image.Resampling.BICUBIC)
-        picture.save(folder / "corpus" / f"{i}.png")
-    return folder
+    return tiny_flux(64, 5)
 
 
 @pytest.fixture(scope="session")
