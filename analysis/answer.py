@@ -90,7 +90,7 @@ def as_json(answer: Answer, files: Mapping[str, str] | None = None) -> dict[str,
     arms = answer.assessed["arm"].values.tolist()
     decision = answer.decision
     return {
-        **{name: attributes[name] for name in ("baseline", "population", "rule", "margin", "confidence")},
+        **{name: attributes[name] for name in ("baseline", "population", "rule", "margin", "confidence", "level")},
         "control": attributes["control"] or None,
         "metric": answer.metric,
         "images": answer.images,
@@ -120,6 +120,7 @@ def gate_as_json(decision: gates.Decision) -> dict[str, Any]:
 def _cells(assessed: xr.Dataset) -> list[dict[str, Any]]:
     attributes = assessed.attrs
     dims = ("metric", "sigma", "block", "arm")
+    used = dict(zip(assessed["sigma"].values.tolist(), assessed["images_used"].values.tolist(), strict=True))
     stacked = assessed[[*FIGURES, "verdict", *P_VALUES, *NEEDED]].stack(cell=dims).transpose("cell")
     columns = {str(name): variable.values.tolist() for name, variable in stacked.data_vars.items()}
     labels = {dim: stacked[dim].values.tolist() for dim in dims}
@@ -127,6 +128,7 @@ def _cells(assessed: xr.Dataset) -> list[dict[str, Any]]:
         {
             **{dim: labels[dim][row] for dim in ("sigma", "block", "arm", "metric")},
             "population": attributes["population"],
+            "images_used": used[labels["sigma"][row]],
             **{name: _finite(columns[name][row]) for name in FIGURES},
             "rule": attributes["rule"],
             "margin": attributes["margin"],

@@ -45,6 +45,8 @@ STYLE: Any = {
 DPI = 200
 COLUMNS = 4
 """Most axes beside each other in the curve's figure."""
+NARROWEST = 5.1
+"""Inches that a title and the legend below need, however few axes there are."""
 
 
 def safety_figure(assessed: xr.Dataset, windows: Sequence[Window] = ()) -> Figure:
@@ -57,7 +59,7 @@ def safety_figure(assessed: xr.Dataset, windows: Sequence[Window] = ()) -> Figur
     rows_each = -(-len(arms) // columns)
     rows = rows_each * len(metrics)
     with mpl.rc_context(STYLE):
-        figure = Figure((0.5 + 2.3 * columns, 0.95 + 1.75 * rows), dpi=DPI, layout="constrained")
+        figure = Figure((max(NARROWEST, 0.5 + 2.3 * columns), 0.95 + 1.75 * rows), dpi=DPI, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for row, line in enumerate(grid):
             metric = metrics[row // rows_each]

@@ -70,12 +70,32 @@ def question(answer: Answer, more: str = "") -> str:
     asked = rule_in_words(attributes["rule"], attributes["margin"], attributes["control"])
     lines = [
         f"Single-step gradients of treated and {attributes['baseline']} training steps: {sizes['sigma']} sigmas{more}, "
-        f"{sizes['block'] - 1} blocks, {answer.images} images x {answer.draws} draws, metric {answer.metric}"
+        f"{sizes['block'] - 1} blocks, {of_images(answer.assessed)} x {answer.draws} draws, metric {answer.metric}"
         + (f" (others: --metric {', '.join(others)})." if others else "."),
         f"{asked} (rule {attributes['rule']}, margin {attributes['margin']:g})",
         f"Population: {POPULATIONS[attributes['population']]}.",
+        *images_used(answer.assessed),
     ]
     return "\n".join(filled(line) for line in lines)
+
+
+def of_images(assessed: xr.Dataset) -> str:
+    """``24 images``, or the fewest and the most of a sigma."""
+    used = assessed["images_used"].values
+    return f"{used.min()} images" if used.min() == used.max() else f"{used.min()} to {used.max()} images"
+
+
+def images_used(assessed: xr.Dataset) -> Iterator[str]:
+    """A line that says how many images each sigma has; none where all have the same."""
+    used = assessed["images_used"].values
+    numbers = np.unique(used).tolist()
+    if len(numbers) > 1:
+        at = [", ".join(f"{sigma:g}" for sigma in assessed["sigma"].values[used == number]) for number in numbers]
+        yield (
+            "Images: "
+            + "; ".join(f"{number} at sigma {where}" for number, where in zip(numbers, at, strict=True))
+            + "."
+        )
 
 
 def _table(answer: Answer, arm: str, colour: bool) -> str:
@@ -125,7 +145,8 @@ def legend(answer: Answer) -> str:
     entries = {
         "relative bias": "length of the difference of the two mean gradients, over that of the native one; the root of "
         "an estimated square, so that -x stands for a square of -x*x: no bias seen",
-        "safe": "within the margin; harmful: beyond it; each shown at one-sided 2.5 %",
+        "safe": "within the margin; harmful: beyond it; each shown at one-sided "
+        f"{100 * answer.assessed.attrs['level']:.3g} %",
         "unresolved": f"the data allow both; last column: {unit} that would settle it, as it looks now",
         "inactive": "the arm makes the native step there, to the bit: nothing is said about its treatment",
         "-": "no figure: the native mean gradient is not told from zero there",

@@ -17,8 +17,7 @@ from analysis import estimate, forecast, moments, simultaneous, trust, verdict
 from analysis.errors import Refused, UsageError
 from analysis.moments import Moments
 from analysis.schema import TOTAL
-from analysis.sequential import TOTAL as TOTAL_OF_LOOKS
-from analysis.sequential import Looks, looks_of, repeated_p
+from analysis.sequential import TOTALS, Looks, looks_of, repeated_p
 from analysis.steps import at_step
 
 POPULATIONS = ("images", "corpus")
@@ -59,7 +58,7 @@ def assess(
     request = Request(baseline, population, rule, margin, control)
     check(dataset, request)
     looks = looks_of(dataset)
-    warnings = [] if looks is None else [_of_looks(looks)]
+    warnings = [] if looks is None else [_of_looks(looks, rule)]
     done = np.flatnonzero(dataset["done"].values)
     if not done.size:
         raise UsageError("no cell of this store is done; resume the sweep that writes it")
@@ -81,12 +80,17 @@ def assess(
     return _labelled(dataset, done, arms, parts, request, warnings)
 
 
-def _of_looks(looks: Looks) -> str:
+def level_of(looks: Looks | None, rule: str) -> float:
+    """One-sided level of a verdict: that of a look where cells stopped by what had been seen."""
+    return verdict.LEVEL if looks is None else looks.level(rule)
+
+
+def _of_looks(looks: Looks, rule: str) -> str:
     """What is special about the verdicts of a sweep that stopped by what it saw."""
-    counts, total = ", ".join(map(str, looks.counts)), f"{100 * TOTAL_OF_LOOKS:g} %"
+    counts, total = ", ".join(map(str, looks.counts)), f"{100 * TOTALS[rule]:g} %"
     return (
         f"a sigma stopped at one of {counts} images, as soon as its verdicts were settled: verdicts are at one-sided "
-        f"{100 * looks.level:.2f} % a look, {total} over all looks; windows and gates at 2.5 % over all looks; "
+        f"{100 * looks.level(rule):.2f} % a look, {total} over all looks; windows and gates at 2.5 % over all looks; "
         "intervals are those of a fixed number of images"
     )
 
@@ -162,7 +166,7 @@ def _reciprocal(per_noise: np.ndarray) -> np.ndarray:
 def _verdict(part: Moments, request: Request, arms: list[str], looks: Looks | None) -> dict[str, np.ndarray]:
     """Where cells stopped by what had been seen, at the level of a look and with repeated p values."""
     question = _question(part, request, arms)
-    decided = verdict.decide(question, part.baseline, level=verdict.LEVEL if looks is None else looks.level)
+    decided = verdict.decide(question, part.baseline, level=level_of(looks, request.rule))
     p_safe, p_harmful = (
         p_values if looks is None else repeated_p(p_values, looks.counts)
         for p_values in (decided.p_safe, decided.p_harmful)
@@ -223,6 +227,11 @@ def check(dataset: xr.Dataset, request: Request) -> None:
             "population corpus asks about these very images, and this sweep chose how many to take by what it saw of "
             "them; probe without --until-resolved"
         )
+    if request.rule not in TOTALS and looks_of(dataset) is not None:
+        raise Refused(
+            f"rule {request.rule!r} is not known to err rarely where a sweep stopped by what it saw; ask for "
+            f"{', '.join(TOTALS)}, or probe without --until-resolved"
+        )
     if request.population == "corpus" and "gram_cross" not in dataset:
         raise UsageError(
             "population corpus needs gram_cross, which this store was written without; probe again with it"
@@ -248,6 +257,7 @@ def _labelled(
         name: (("metric", "sigma", "block", "arm"), np.stack([part[name] for part in parts], axis=1))
         for name in parts[0]
     }
+    variables["images_used"] = (("sigma",), dataset["images_used"].values[done])
     attributes = {
         "baseline": request.baseline,
         "population": request.population,
@@ -255,6 +265,7 @@ def _labelled(
         "margin": request.margin,
         "control": request.control or "",
         "confidence": estimate.CONFIDENCE,
+        "level": level_of(looks_of(dataset), request.rule),
         "warnings": json.dumps(warnings),
     }
     return xr.Dataset(variables, coordinates, attributes)

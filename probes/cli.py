@@ -78,13 +78,10 @@ def grad(
         int | None, typer.Option(min=1, help="--until-resolved: how often to look.", show_default="4")
     ] = None,
     rule: Annotated[
-        str | None, typer.Option(help="--until-resolved: as of analysis safety.", show_default="relative")
+        str | None, typer.Option(help="--until-resolved: relative, angle or budget.", show_default="relative")
     ] = None,
     margin: Annotated[
         float | None, typer.Option(help="--until-resolved: as of analysis safety.", show_default=False)
-    ] = None,
-    control: Annotated[
-        str | None, typer.Option(help="--until-resolved: as of analysis safety.", show_default=False)
     ] = None,
     settle: Annotated[
         list[str] | None,
@@ -99,9 +96,7 @@ def grad(
     from probes.settings import until
 
     settings = Settings(
-        until_resolved=until(
-            until_resolved, looks=looks, rule=rule, margin=margin, control=control, settle=tuple(settle or ()) or None
-        ),
+        until_resolved=until(until_resolved, looks=looks, rule=rule, margin=margin, settle=tuple(settle or ()) or None),
         sigma_grid=sigma_grid,
         arms=tuple(arm),
         images=images,

@@ -51,7 +51,7 @@ def prepare(
     stopping = stopping_of(settings, arms)
     run_engine = engine(settings.engine)
     check_engine(run_engine, checkpointed=settings.activation_checkpointing)
-    for name in (settings.attention, *(arm.plan(arm.hi).attention for arm in arms)):
+    for name in (settings.attention, *(route.active.attention for arm in arms for route in arm.routes)):
         backend_named(name or settings.attention)
     loaded = model.load(settings.model, settings.weights)
     latents = model.latents_of(loaded, settings.latents)

@@ -14,7 +14,6 @@ class Until:
     looks: int = 4
     rule: str = "relative"
     margin: float | None = None
-    control: str | None = None
     settle: tuple[str, ...] = ()
 
 

@@ -41,7 +41,7 @@ def under_looks(
     for count in looks.counts:
         part = measured if count == looks.counts[-1] else _first(drawn, count)
         for rule, question in questions(case, world, drawn, part).items():
-            found = verdict.decide(question, part.baseline, level=looks.level).verdict[:, 0]
+            found = verdict.decide(question, part.baseline, level=looks.level(rule)).verdict[:, 0]
             used = ever.setdefault(f"images_{rule}", np.full(len(found), float(looks.counts[-1])))
             going = ~(ever.get(f"safe_{rule}", False) | ever.get(f"harmful_{rule}", np.zeros(len(found), bool)))
             used[going & (found != verdict.UNRESOLVED)] = count

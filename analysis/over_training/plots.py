@@ -30,7 +30,8 @@ def curve_figure(found: Answers) -> Figure:
     places = np.linspace(EARLIEST, LATEST, len(found.by_step))
     colours = {step: to_hex(mpl.colormaps["viridis"](at)) for step, at in zip(found.by_step, places, strict=True)}
     with mpl.rc_context(plots.STYLE):
-        figure = Figure((0.5 + 3.4 * columns, 1.25 + 2.1 * rows), dpi=plots.DPI, layout="constrained")
+        size = (max(plots.NARROWEST, 0.5 + 3.4 * columns), 1.25 + 2.1 * rows)
+        figure = Figure(size, dpi=plots.DPI, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for place, axes in enumerate(grid.flat):
             if place >= len(arms):
@@ -44,7 +45,7 @@ def curve_figure(found: Answers) -> Figure:
                 axes.tick_params(labelbottom=True)
         handles = _legend(found, colours)
         figure.legend(
-            handles=handles, loc="outside lower center", ncols=min(len(handles), 5 * columns // 2), frameon=False
+            handles=handles, loc="outside lower center", ncols=min(len(handles), 1 + 2 * columns), frameon=False
         )
         metric = f"metric {found.first.metric}, bars: 95 % intervals, steps side by side at each $\\sigma$"
         figure.suptitle(f"{plots.title(assessed)}\n{metric}", fontsize=8)

@@ -13,7 +13,16 @@ from jaxtyping import Float
 
 from analysis import moments, verdict
 from analysis.errors import UsageError
-from analysis.sequential.looks import Looks
+from analysis.sequential.looks import TOTALS, Looks
+
+
+def check_rule(rule: str) -> None:
+    """UsageError for one whose verdicts may not stop a sweep."""
+    if rule not in TOTALS:
+        raise UsageError(
+            f"rule {rule!r} cannot stop a sweep; {', '.join(TOTALS)} can, which are known to err rarely under "
+            "repeated looks: take one of them, or leave --until-resolved out"
+        )
 
 
 @dataclass(frozen=True)
@@ -24,16 +33,12 @@ class Stopping:
     arms: tuple[str, ...]
     margin: float
     rule: str = "relative"
-    control: str | None = None
     baseline: str = "native"
 
     def __post_init__(self) -> None:
-        if self.rule not in verdict.RULES:
-            raise UsageError(f"rule {self.rule!r} is not one of {', '.join(verdict.RULES)}")
+        check_rule(self.rule)
         if not 0.0 < self.margin < float("inf"):
             raise UsageError(f"margin {self.margin:g} is not a positive number")
-        if (self.rule == "gap") != (self.control is not None):
-            raise UsageError("rule gap needs a control arm (--control), and no other rule takes one")
 
     def settled(
         self,
@@ -43,23 +48,19 @@ class Stopping:
     ) -> bool:
         """Whether no verdict is open on the first n images; of an arm that makes the baseline's step there is none."""
         image, draw = gram_image.sum(1), gram_draw.sum(1)
-        names = [*self.arms, *([self.control] if self.control is not None and self.control not in self.arms else [])]
-        part = moments.images(image, draw, baseline=arms.index(self.baseline), arms=[arms.index(arm) for arm in names])
-        if self.control is not None:
-            question = verdict.gap(part, self.margin, names.index(self.control))
-        else:
-            question = verdict.RULES[self.rule](part, self.margin)
-        found = verdict.decide(question, part.baseline, level=self.looks.level).verdict
+        places = [arms.index(arm) for arm in self.arms]
+        part = moments.images(image, draw, baseline=arms.index(self.baseline), arms=places)
+        question = verdict.RULES[self.rule](part, self.margin)
+        found = verdict.decide(question, part.baseline, level=self.looks.level(self.rule)).verdict
         idle = (np.diagonal(part.bias_gram, axis1=-2, axis2=-1) == 0.0).all(-1)
-        return bool(((found != verdict.UNRESOLVED) | idle)[:, : len(self.arms)].all())
+        return bool(((found != verdict.UNRESOLVED) | idle).all())
 
     def as_setting(self) -> Mapping[str, Any]:
         """What a store says of it."""
         return {
             "looks": list(self.looks.counts),
-            "level": self.looks.level,
+            "level": self.looks.level(self.rule),
             "arms": list(self.arms),
             "rule": self.rule,
             "margin": self.margin,
-            "control": self.control,
         }

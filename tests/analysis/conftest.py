@@ -3,9 +3,12 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xarray as xr
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from analysis import schema, store, synthetic
 from analysis.provenance import Code, Provenance
@@ -67,3 +70,31 @@ def safetensors_writer(tmp_path: Path) -> SafetensorsWriter:
         return path
 
     return write
+
+
+def check_nothing_cut_off(figure: Figure) -> None:
+    """Fails where a title, a legend or a label reaches beyond the edges of a picture."""
+    figure.draw_without_rendering()  # the canvas of a bare figure draws nothing
+    page = figure.bbox
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    titles = [figure.texts, *([axes.xaxis.label, axes.yaxis.label, *axes.get_children()] for axes in shown)]
+    legends = [legend.get_texts() for legend in (*figure.legends, *(axes.get_legend() for axes in shown)) if legend]
+    for text in (one for texts in (*titles, *legends) for one in texts if isinstance(one, Text) and one.get_text()):
+        place = text.get_window_extent()
+        assert page.x0 <= place.x0 + 1, f"{text.get_text()!r} is cut off on the left"
+        assert page.x1 >= place.x1 - 1, f"{text.get_text()!r} is cut off on the right"
+        assert page.y0 <= place.y0 + 1, f"{text.get_text()!r} is cut off below"
+        assert page.y1 >= place.y1 - 1, f"{text.get_text()!r} is cut off above"
+
+
+@pytest.fixture(autouse=True)
+def nothing_cut_off(monkeypatch: pytest.MonkeyPatch) -> Callable[[Figure], None]:
+    """The check, which every picture that a test of this folder saves has to pass."""
+    save = Figure.savefig
+
+    def checked(figure: Figure, *args: Any, **options: Any) -> None:
+        check_nothing_cut_off(figure)
+        save(figure, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", checked)
+    return check_nothing_cut_off

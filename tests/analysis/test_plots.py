@@ -1,5 +1,7 @@
 """The pictures show the data as they are: every point, interval, verdict and hatch."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -75,7 +77,9 @@ def test_the_heat_map_has_the_first_block_on_top_and_hatches_what_is_unresolved(
 
 
 @pytest.mark.parametrize(("arms", "metrics", "blocks"), [(1, 1, 1), (5, 1, 3), (3, 2, 60), (6, 2, 2)])
-def test_figures_lay_out_whatever_a_store_holds(assessed: xr.Dataset, arms: int, metrics: int, blocks: int) -> None:
+def test_figures_lay_out_whatever_a_store_holds(
+    assessed: xr.Dataset, arms: int, metrics: int, blocks: int, nothing_cut_off: Callable[[Figure], None]
+) -> None:
     """A layout that fails warns, and warnings are errors here."""
     body = xr.concat([assessed.isel(block=[0])] * blocks, "block").assign_coords(block=[f"b{n}" for n in range(blocks)])
     wide = xr.concat([body, assessed.isel(block=[2])], "block")
@@ -83,8 +87,8 @@ def test_figures_lay_out_whatever_a_store_holds(assessed: xr.Dataset, arms: int,
     wide = xr.concat([wide] * metrics, "metric").assign_coords(metric=[f"m{n}" for n in range(metrics)])
     wide = wide.transpose("metric", "sigma", "block", "arm")
     for figure in (plots.safety_figure(wide), plots.block_figure(wide)):
-        figure.set_dpi(40)
-        figure.canvas.draw()
+        figure.set_dpi(80)
+        nothing_cut_off(figure)
         shown = [axes for axes in figure.axes if axes.get_visible() and axes.get_title(loc="left")]
         assert len(shown) == arms * metrics
         assert all(axes.get_position().width > 0.08 for axes in shown)

@@ -35,7 +35,9 @@ def test_a_cell_stops_when_every_verdict_it_waits_for_is_settled(clear: xr.Datas
     one = Stopping(LOOKS, ("demote:56",), 0.2)
     assert one.settled(*grams(clear, 6), ARMS)
     both = replace(one, arms=("demote:56", "redraw"))
-    decided = verdict.decide(verdict.relative(part := total(clear, 6), 0.001), part.baseline, level=LOOKS.level)
+    decided = verdict.decide(
+        verdict.relative(part := total(clear, 6), 0.001), part.baseline, level=LOOKS.level("relative")
+    )
     assert decided.verdict[0, 0] == verdict.UNRESOLVED
     assert not replace(both, margin=0.001).settled(*grams(clear, 6), ARMS)
 
@@ -60,10 +62,33 @@ def test_an_arm_that_makes_the_native_step_is_not_waited_for(clear: xr.Dataset) 
     assert Stopping(LOOKS, ("demote:56@0.9",), 0.001).settled(*grams(idle, 6), ["native", "demote:56@0.9"])
 
 
-def test_a_control_is_measured_and_not_waited_for(clear: xr.Dataset) -> None:
-    stopping = Stopping(LOOKS, ("demote:56",), 0.1, rule="gap", control="redraw")
-    assert stopping.settled(*grams(clear, 12), ARMS)
-    assert stopping.as_setting() == json.loads(json.dumps(stopping.as_setting()))
+def test_a_rule_that_errs_more_often_has_a_lower_level(clear: xr.Dataset) -> None:
+    """Verdicts that lie between the level of ``budget`` and that of the others stop no cell."""
+    part = total(clear, 6)
+    lower, higher = LOOKS.level("budget"), LOOKS.level("relative")
+    assert (lower, higher) == (nominal_level((0.5, 1.0), 0.04), nominal_level((0.5, 1.0), 0.05))
+    stopped = []
+    for margin in np.geomspace(0.1, 1000.0, 400):
+        decided = verdict.decide(verdict.budget(part, float(margin)), part.baseline)
+        p = np.minimum(decided.p_safe, decided.p_harmful)[:, 1]
+        if (p < higher).all() and (p > lower).any():
+            stopped.append(
+                Stopping(LOOKS, ("demote:56",), float(margin), rule="budget").settled(*grams(clear, 6), ARMS)
+            )
+    assert stopped
+    assert not any(stopped)
+
+
+def test_what_a_store_says_of_it_is_json() -> None:
+    said = Stopping(LOOKS, ("demote:56",), 50.0, rule="budget").as_setting()
+    assert said == json.loads(json.dumps(said))
+    assert said["level"] == LOOKS.level("budget")
+
+
+def test_a_rule_that_may_not_stop_a_sweep_gives_no_verdict_on_one_that_stopped(clear: xr.Dataset) -> None:
+    assess(clear, rule="gap", margin=0.1, control="redraw")
+    with pytest.raises(Refused, match="rule 'gap' is not known to err rarely where a sweep stopped"):
+        assess(stopped(clear, 6, (6, 12)), rule="gap", margin=0.1, control="redraw")
 
 
 @pytest.mark.parametrize(
@@ -71,9 +96,8 @@ def test_a_control_is_measured_and_not_waited_for(clear: xr.Dataset) -> None:
     [
         ({"margin": 0.0}, "margin 0 is not a positive number"),
         ({"margin": float("nan")}, "margin nan is not a positive number"),
-        ({"rule": "size"}, "rule 'size' is not one of"),
-        ({"rule": "gap"}, "rule gap needs a control arm"),
-        ({"control": "redraw"}, "rule gap needs a control arm"),
+        ({"rule": "size"}, "rule 'size' cannot stop a sweep; relative, angle, budget can"),
+        ({"rule": "gap"}, "rule 'gap' cannot stop a sweep; relative, angle, budget can"),
     ],
 )
 def test_what_nothing_could_settle_is_refused(changed: dict[str, object], message: str) -> None:
@@ -128,7 +152,7 @@ def test_a_stopped_store_is_read_by_its_used_images_at_the_level_of_its_looks(cl
 def test_a_verdict_between_the_levels_counts_only_where_nobody_looked(clear: xr.Dataset) -> None:
     """Between the level of one of nine looks and that of a fixed sweep, only the latter has a verdict."""
     counts = tuple(range(4, 13))
-    level, cell = Looks(counts).level, {"arm": "demote:56", "block": "total", "metric": "raw", "sigma": 0.5}
+    level, cell = Looks(counts).level("relative"), {"arm": "demote:56", "block": "total", "metric": "raw", "sigma": 0.5}
     between = []
     for margin in 0.8 * np.linspace(0.9, 1.0, 51):
         fixed = assess(clear, margin=float(margin)).sel(cell)

@@ -112,7 +112,9 @@ def test_arms_share_one_copy_of_the_weights(monkeypatch):
     assert sum(p.numel() for p in frozen if p.dtype == torch.bfloat16) > 0.9 * sum(p.numel() for p in frozen)
 
 
-@pytest.mark.parametrize("how", [["--attention", "flash"], ["--arm", "attention:flash"]])
+@pytest.mark.parametrize(
+    "how", [["--attention", "flash"], ["--arm", "attention:flash"], ["--arm", "demote:48@0.8,attention:flash@0.3:0.8"]]
+)
 def test_a_missing_package_is_told_before_a_model_loads(how, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     monkeypatch.setattr(model, "load", lambda *_: pytest.fail("the model was loaded first"))

@@ -150,9 +150,9 @@ def settings(**changed) -> Settings:
 def test_options_become_a_stopping() -> None:
     given = stopping_of(settings(until_resolved=Until(settle=("redraw",), margin=0.3)), ARMS)
     assert given == Stopping(Looks((4, 8, 12, 16)), ("redraw",), 0.3)
-    gap = stopping_of(settings(until_resolved=Until(rule="gap", margin=0.1, control="redraw")), ARMS)
-    assert gap is not None
-    assert (gap.arms, gap.control) == (("demote:56",), "redraw")
+    assert stopping_of(settings(until_resolved=Until()), ARMS) == Stopping(
+        Looks((4, 8, 12, 16)), ("demote:56", "redraw"), 0.2
+    )
     assert stopping_of(settings(), ARMS) is None
     assert until(False, looks=None) is None
 
@@ -163,11 +163,10 @@ def test_options_become_a_stopping() -> None:
         ({"images": 12}, {}, "4 looks at 12 images: the first would have 3"),
         ({"policy": True}, {}, "--until-resolved with --policy"),
         ({}, {"settle": ("demote:48",)}, "--settle 'demote:48' is not a treated arm of this sweep; it has demote:56"),
-        ({}, {"rule": "gap", "margin": 0.1, "control": "none"}, "--control 'none' is not a treated arm"),
-        ({"draws": 1}, {"rule": "gap", "margin": 0.1, "control": "redraw"}, "needs 2 draws an image"),
+        ({}, {"rule": "gap"}, "rule 'gap' cannot stop a sweep; relative, angle, budget can"),
         ({}, {"margin": 0.0}, "margin 0 is not a positive number"),
         ({}, {"rule": "budget"}, "rule 'budget' has no default margin"),
-        ({}, {"rule": "size"}, "rule 'size' is not one of"),
+        ({}, {"rule": "size"}, "rule 'size' cannot stop a sweep"),
     ],
 )
 def test_what_cannot_stop_is_refused(changed: dict, options: dict, message: str) -> None:
