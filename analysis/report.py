@@ -6,7 +6,7 @@ when it is piped; ``colour`` only paints the verdicts.
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import xarray as xr
@@ -50,16 +50,18 @@ def signed_root(square: float) -> float:
     return math.copysign(math.sqrt(abs(square)), square)
 
 
-def rule_in_words(rule: str, margin: float, control: str) -> str:
+def rule_in_words(rule: str, margin: float, control: str, baseline: str) -> str:
     """The question that a rule asks of a cell."""
     if rule == "relative":
-        return f"Is the bias at most {100 * margin:g} % of the native mean gradient's length?"
+        return f"Is the bias at most {100 * margin:g} % of the {baseline} mean gradient's length?"
     if rule == "angle":
         degrees = math.degrees(math.acos(max(-1.0, 1.0 - margin)))
         return f"Is 1 - cosine of the two mean gradients at most {margin:g} (a turn of {degrees:.1f} degrees)?"
     if rule == "budget":
         return f"Would it take more than {margin:g} samples (steps x batch) to notice the bias under sampling noise?"
-    return f"Is the images' mean squared bias, less that of {control}, at most {margin:g} of the squared native mean?"
+    return (
+        f"Is the images' mean squared bias, less that of {control}, at most {margin:g} of the squared {baseline} mean?"
+    )
 
 
 def question(answer: Answer, more: str = "") -> str:
@@ -67,10 +69,11 @@ def question(answer: Answer, more: str = "") -> str:
     attributes = answer.assessed.attrs
     sizes = answer.assessed.sizes
     others = [name for name in answer.assessed["metric"].values.tolist() if name != answer.metric]
-    asked = rule_in_words(attributes["rule"], attributes["margin"], attributes["control"])
+    asked = rule_in_words(*(attributes[name] for name in ("rule", "margin", "control", "baseline")))
+    images = of_images(answer.assessed["images_used"].values)
     lines = [
         f"Single-step gradients of treated and {attributes['baseline']} training steps: {sizes['sigma']} sigmas{more}, "
-        f"{sizes['block'] - 1} blocks, {of_images(answer.assessed)} x {answer.draws} draws, metric {answer.metric}"
+        f"{sizes['block'] - 1} blocks, {images} x {answer.draws} draws, metric {answer.metric}"
         + (f" (others: --metric {', '.join(others)})." if others else "."),
         f"{asked} (rule {attributes['rule']}, margin {attributes['margin']:g})",
         f"Population: {POPULATIONS[attributes['population']]}.",
@@ -79,10 +82,10 @@ def question(answer: Answer, more: str = "") -> str:
     return "\n".join(filled(line) for line in lines)
 
 
-def of_images(assessed: xr.Dataset) -> str:
+def of_images(used: Iterable[int]) -> str:
     """``24 images``, or the fewest and the most of a sigma."""
-    used = assessed["images_used"].values
-    return f"{used.min()} images" if used.min() == used.max() else f"{used.min()} to {used.max()} images"
+    numbers = sorted(set(used))
+    return f"{numbers[0]} images" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} images"
 
 
 def images_used(assessed: xr.Dataset) -> Iterator[str]:
@@ -142,14 +145,16 @@ def _figure(value: float, width: int, digits: int) -> str:
 def legend(answer: Answer) -> str:
     """What the words of the table mean."""
     unit = "images" if answer.assessed.attrs["population"] == "images" else "draws per image"
+    baseline = answer.assessed.attrs["baseline"]
     entries = {
-        "relative bias": "length of the difference of the two mean gradients, over that of the native one; the root of "
+        "relative bias": "length of the difference of the two mean gradients, over that of the "
+        f"{baseline} one; the root of "
         "an estimated square, so that -x stands for a square of -x*x: no bias seen",
         "safe": "within the margin; harmful: beyond it; each shown at one-sided "
         f"{100 * answer.assessed.attrs['level']:.3g} %",
         "unresolved": f"the data allow both; last column: {unit} that would settle it, as it looks now",
-        "inactive": "the arm makes the native step there, to the bit: nothing is said about its treatment",
-        "-": "no figure: the native mean gradient is not told from zero there",
+        "inactive": f"the arm makes the {baseline} step there, to the bit: nothing is said about its treatment",
+        "-": f"no figure: the {baseline} mean gradient is not told from zero there",
     }
     if not (answer.assessed["verdict"] == INACTIVE).any():
         del entries["inactive"]

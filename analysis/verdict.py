@@ -124,6 +124,11 @@ def decide(question: Question, baseline: Jackknifed, *, level: float = LEVEL) ->
     return Verdict(verdict, p_safe, p_harmful, contrast, degrees, safe, harmful)
 
 
+def resolved(baseline: Jackknifed, *, level: float = LEVEL) -> np.ndarray:
+    """Whether |mu0|^2 is told from 0."""
+    return one_sided_p(baseline.value, variance(baseline), degrees_of_freedom(baseline)) < level
+
+
 def _variances(question: Question, contrast: Jackknifed) -> tuple[np.ndarray, np.ndarray]:
     """V_safe and V_harm: the contrast's variance if N (safe) or theta D (harmful) were as large as the other."""
     growth, theta = question.growth, question.threshold

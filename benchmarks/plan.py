@@ -20,13 +20,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # read when numpy starts
 import numpy as np
 import xarray as xr
 
-from analysis import forecast, moments, store, verdict
+from analysis import moments, store, verdict
+from analysis.calibration.forecasts import CHANCE, outlook
 from analysis.entry import exit_code
-from analysis.planning.predict import Outlook
 from probes.cli import app
 from train.mini.photographs import IN_WHEELS, crop, photographs
 
-CROPS, CHANCE, LARGEST_SHARE = 160, 0.8, 0.75
+CROPS, LARGEST_SHARE = 160, 0.75
 MARGINS = (0.1, 0.2, 0.4, 0.8)
 PILOTS = (10, 20)  # crops
 
@@ -63,11 +63,8 @@ def tried(data: xr.Dataset, pilot: int, repeats: int) -> tuple[int, int, int, in
         order = generator.permutation(data.sizes["image"])
         part = of(order[:pilot])
         for margin in MARGINS:
-            question = verdict.relative(part, margin)
-            unresolved = verdict.decide(question, part.baseline).verdict == verdict.UNRESOLVED
-            assert question.gram is not None
-            pairs = forecast.pair_variance(question.gram), forecast.pair_variance(part.baseline_gram)
-            factors = Outlook.of(question, part.baseline, pairs=pairs[0], baseline_pairs=pairs[1]).factor(CHANCE)
+            unresolved = verdict.decide(verdict.relative(part, margin), part.baseline).verdict == verdict.UNRESOLVED
+            factors = outlook(part, margin).factor(CHANCE)
             still_open += int(unresolved.sum())
             with_forecast += int((unresolved & np.isfinite(factors)).sum())
             for at in np.flatnonzero(unresolved & (pilot * factors <= LARGEST_SHARE * len(order))):

@@ -244,6 +244,9 @@ def plan(
         Path | None, typer.Option(help="Where the pilot is kept, and resumed.", show_default="pilot.zarr")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    png: Annotated[
+        Path | None, typer.Option(callback=png_file, help="Also as a picture; default: none.", show_default=False)
+    ] = None,
 ) -> None:
     """How many images and draws settle each verdict, what that costs here, and what the pilot could detect."""
     from analysis.planning import Asked
@@ -273,7 +276,7 @@ def plan(
 
         option = f"--{next(iter(given))}".replace("_", "-")
         raise UsageError(f"{option} is of a pilot that is to be made, and {store} is one: leave {option} or it out")
-    print_plan(store, asked, step=step, json_object=json)
+    print_plan(store, asked, step=step, json_object=json, png=png)
 
 
 def main() -> None:

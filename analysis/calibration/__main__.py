@@ -1,7 +1,7 @@
-"""`python -m analysis.calibration [REPEATS] [--looks K]`: worst sizes and coverages over the full grid, as a table.
+"""`python -m analysis.calibration [REPEATS] [--looks K | --forecasts]`: worst sizes and coverages over the full grid.
 
-With ``--looks`` sizes under that many looks. The fourth spectrum is that of the store given by `--store`, or of the
-mini model.
+With ``--looks`` sizes under that many looks; with ``--forecasts`` how often forecasts of `probes plan` come true. The
+fourth spectrum is that of the store given by `--store`, or of the mini model.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from analysis import synthetic
-from analysis.calibration import looks
+from analysis.calibration import forecasts, looks
 from analysis.calibration.cases import Case, full_grid, power_laws
 from analysis.calibration.simulate import simulate
 from analysis.sequential import Looks
@@ -53,20 +53,26 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     """Run the grid, progress on standard error, the table on standard output."""
     parser = argparse.ArgumentParser(prog="python -m analysis.calibration")
-    parser.add_argument("repeats", type=int, nargs="?", default=4000)
+    parser.add_argument("repeats", type=int, nargs="?", help="of each case; default: 4000, with --forecasts 15")
     parser.add_argument("--store", help="probe store to take the fourth spectrum from")
-    parser.add_argument("--looks", type=int, help="look this often, and stop when the verdict is settled")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--looks", type=int, help="look this often, and stop when the verdict is settled")
+    other.add_argument("--forecasts", action="store_true", help="pilots, and the sweeps that they ask for")
     arguments = parser.parse_args()
+    if arguments.forecasts:
+        print(forecasts.table(forecasts.simulate(repeats=arguments.repeats or 15)))
+        return
+    repeats = arguments.repeats or 4000
     spectra = power_laws() | {"store" if arguments.store else "mini": store_spectrum(arguments.store)}
     number: int | None = arguments.looks
     cases = full_grid(spectra) if number is None else list(looks.look_grid(spectra, number))
     rows = []
     for index, case in enumerate(cases):
         if number is None:
-            found = simulate(case, repeats=arguments.repeats, seed=index)
+            found = simulate(case, repeats=repeats, seed=index)
         else:
             at = Looks.equally_spaced(case.images, number)
-            found = looks.simulate(case, at, repeats=arguments.repeats, seed=index)
+            found = looks.simulate(case, at, repeats=repeats, seed=index)
         rows.append((case, found))
         print(f"\r{index + 1}/{len(cases)} {case.name:<80}", end="", file=sys.stderr)
     print(file=sys.stderr)

@@ -6,7 +6,7 @@ from pathlib import Path
 from analysis import store
 from analysis.commands import DEFAULT_MARGINS
 from analysis.errors import UsageError
-from analysis.planning.pilot import Asked, plan
+from analysis.planning.pilot import Asked, Planned, plan
 from analysis.planning.report import as_json, as_text
 from analysis.steps import at_step
 from analysis.verdict import RULES
@@ -24,10 +24,23 @@ def margin_of(rule: str, margin: float | None) -> float:
     return given
 
 
-def print_plan(path: Path, asked: Asked, *, step: int | None = None, json_object: bool = False) -> None:
-    """Print what the pilot at ``path`` says. Raises UsageError for what it cannot tell."""
+def print_plan(
+    path: Path, asked: Asked, *, step: int | None = None, json_object: bool = False, png: Path | None = None
+) -> None:
+    """Print what the pilot at ``path`` says, and draw it where ``png`` asks. UsageError for what it cannot tell."""
     planned = plan(at_step(store.open_store(path), step), asked)
+    if png is not None:
+        draw(planned, png)
     if json_object:
         print(json.dumps({"store": str(path), **as_json(planned)}, indent=1, allow_nan=False))
     else:
         print(as_text(planned))
+
+
+def draw(planned: Planned, png: Path) -> None:
+    """The figure as a PNG."""
+    from analysis.atomic import replacing
+    from analysis.planning.plots import plan_figure
+
+    with replacing(png) as partial:
+        plan_figure(planned).savefig(partial, format="png")

@@ -13,7 +13,8 @@ from analysis.errors import UsageError
 from analysis.moments import Moments
 from analysis.planning.detect import smallest_square
 from analysis.planning.predict import Outlook
-from analysis.safety import FEWEST_IMAGES, Request, cell_moments, check
+from analysis.safety import FEWEST_IMAGES, Request, cell_moments, check, level_of
+from analysis.sequential import looks_of
 from analysis.steps import at_step
 
 DRAWS = (1, 2, 4, 8)
@@ -48,7 +49,8 @@ class Option:
 class Cell:
     """option: with the pilot's draws, None where the pilot does not tell; others: with other draws.
 
-    smallest_bias: relative bias that the present size tells from none with the chance asked for; NaN if unknown.
+    smallest_bias: relative bias that the present size tells from none with the chance asked for; NaN where the
+    baseline's mean gradient is itself not told from 0.
     """
 
     sigma: float
@@ -66,13 +68,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Planned:
-    """images, draws: the pilot's; seconds_of_gradient [sigma]: of all arms that are planned for and the baseline."""
+    """images [sigma], draws: the pilot's; seconds_of_gradient [sigma]: of all planned arms and the baseline.
+
+    level: one-sided, of the pilot's own verdicts: that of a look where its cells stopped by what had been seen.
+    """
 
     asked: Asked
-    images: int
+    images: dict[float, int]
     draws: int
     cells: tuple[Cell, ...]
     seconds_of_gradient: dict[float, float]
+    level: float
 
 
 def plan(dataset: xr.Dataset, asked: Asked) -> Planned:
@@ -86,23 +92,27 @@ def plan(dataset: xr.Dataset, asked: Asked) -> Planned:
     done = np.flatnonzero(dataset["done"].values)
     if not done.size:
         raise UsageError("no cell of this pilot is done; resume the sweep that writes it")
-    images = int(dataset["images_used"].values[done].min())
-    if images < FEWEST_IMAGES:
+    images = dict(
+        zip(dataset["sigma"].values[done].tolist(), dataset["images_used"].values[done].tolist(), strict=True)
+    )
+    fewest = min(images.values())
+    if fewest < FEWEST_IMAGES:
         raise UsageError(
-            f"this pilot has {images} image{'s' * (images > 1)}, whose spread says too little: a plan needs "
+            f"this pilot has {fewest} image{'s' * (fewest > 1)}, whose spread says too little: a plan needs "
             f"{FEWEST_IMAGES} images, better 8 or more"
         )
     metric = dataset["metric"].values[0] if asked.metric is None else asked.metric
     if metric not in dataset["metric"].values:
         raise UsageError(f"metric {metric!r} is not in this store; it has {', '.join(dataset['metric'].values)}")
     chosen = dataset.sel(metric=[metric])
+    level = level_of(looks_of(dataset), asked.rule)
     cells: list[Cell] = []
     seconds: dict[float, float] = {}
     for index in done.tolist():
         at = _seconds(dataset, index)
         seconds[float(dataset["sigma"][index])] = sum(at[arm] for arm in (asked.baseline, *arms))
-        cells += _cells(chosen, index, request, arms, asked, at)
-    return Planned(asked, images, dataset.sizes["draw"], tuple(cells), seconds)
+        cells += _cells(chosen, index, request, arms, asked, at, level)
+    return Planned(asked, images, dataset.sizes["draw"], tuple(cells), seconds, level)
 
 
 def _arms(dataset: xr.Dataset, asked: Asked) -> list[str]:
@@ -124,14 +134,20 @@ def _seconds(dataset: xr.Dataset, index: int) -> dict[str, float]:
 
 
 def _cells(
-    dataset: xr.Dataset, index: int, request: Request, arms: list[str], asked: Asked, seconds: dict[str, float]
+    dataset: xr.Dataset,
+    index: int,
+    request: Request,
+    arms: list[str],
+    asked: Asked,
+    seconds: dict[str, float],
+    level: float,
 ) -> Iterator[Cell]:
     """One sigma, arm by arm."""
     measured = [*arms, *([asked.control] if asked.control is not None and asked.control not in arms else [])]
     part = cell_moments(_summed(dataset, index), 0, request, measured)
     total = (0, -1)
     question = _question(part, asked, measured)
-    decided = verdict.decide(question, part.baseline)
+    decided = verdict.decide(question, part.baseline, level=level)
     squares = np.diagonal(part.bias_gram[total], axis1=-2, axis2=-1)
     idle = (squares == 0.0).all(-1)
     corpus, draws, images = (
@@ -227,11 +243,11 @@ def _trace(gram: np.ndarray) -> np.ndarray:
 
 
 def _smallest_bias(part: Moments, asked: Asked) -> np.ndarray:
-    """Relative bias told from none at the present size; NaN where |mu0|^2 is not above 0."""
+    """Relative bias told from none at the present size; NaN where |mu0|^2 is not told from 0."""
     if asked.population == "images":
         pairs = forecast.pair_variance(part.bias_gram)
     else:
         pairs = part.bias_curvature * np.maximum(_within(part), 0.0) / part.bias.replicates.shape[-2]
     square = smallest_square(part.bias_curvature, pairs, degrees_of_freedom(part.bias), asked.chance)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(part.baseline.value > 0.0, np.sqrt(square / part.baseline.value), np.nan)
+        return np.where(verdict.resolved(part.baseline), np.sqrt(square / part.baseline.value), np.nan)

@@ -7,7 +7,8 @@ from typing import Any
 
 from analysis.planning.pilot import Cell, Option, Planned
 from analysis.planning.predict import LARGEST
-from analysis.report import POPULATIONS, WIDTH, rule_in_words
+from analysis.report import POPULATIONS, WIDTH, of_images, rule_in_words
+from analysis.verdict import INACTIVE, LEVEL
 
 HEADER = "  sigma   now         images x draws  gradients  {fewest:<20}  detects"
 
@@ -17,11 +18,18 @@ NO_FORECAST = "No unresolved verdict has a forecast: take a larger pilot."
 def as_text(planned: Planned) -> str:
     """The question, a table for each arm, what a whole sweep takes, and what the columns mean."""
     asked = planned.asked
+    images = of_images(planned.images.values())
     opening = [
-        f"Pilot: {planned.images} images x {planned.draws} draws; against {asked.baseline}, sum over blocks.",
-        f"{rule_in_words(asked.rule, asked.margin, asked.control or '')} (rule {asked.rule}, margin {asked.margin:g})",
+        f"Pilot: {images} x {planned.draws} draws; against {asked.baseline}, sum over blocks.",
+        f"{rule_in_words(asked.rule, asked.margin, asked.control or '', asked.baseline)} (rule {asked.rule}, "
+        f"margin {asked.margin:g})",
         f"Population: {POPULATIONS[asked.population]}.",
     ]
+    if planned.level != LEVEL:
+        opening.append(
+            f"The pilot stopped by what it saw: its verdicts are at {100 * planned.level:.3g} %, and forecasts are of "
+            f"a sweep of fixed size, whose level is {100 * LEVEL:g} %."
+        )
     arms = list(dict.fromkeys(cell.arm for cell in planned.cells))
     tables = ["\n".join(_table(planned, arm)) for arm in arms]
     return "\n\n".join(["\n".join(map(_filled, opening)), *tables, _legend(planned), _sweep(planned)])
@@ -54,7 +62,8 @@ def _legend(planned: Planned) -> str:
         unit: f"with so many the verdict is settled in {chance} of what may be true after this pilot, whose own {unit} "
         f"are among them; '-': settled now, or more than {LARGEST:g} times the pilot (take a larger pilot)",
         "gradients": "of the arm and the baseline at that sigma, all over again",
-        "detects": f"the smallest relative bias that the pilot's size tells from none with a chance of {chance}",
+        "detects": f"the smallest relative bias that the pilot's size tells from none with a chance of {chance}; '-': "
+        f"the {planned.asked.baseline} mean gradient is not told from zero",
     }
     if planned.asked.population == "images":
         entries["fewest"] = "the same with other draws, where that takes fewer gradients"
@@ -66,7 +75,13 @@ def _sweep(planned: Planned) -> str:
     whole = sweep(planned)
     left = whole["without_forecast"]
     if whole["images"] is None:
-        return _filled(NO_FORECAST if left else "Every verdict is settled: nothing more to measure.")
+        if left:
+            return _filled(NO_FORECAST)
+        if all(cell.verdict == INACTIVE for cell in planned.cells):
+            return _filled(
+                f"Every arm makes the {planned.asked.baseline} step at every sigma: there is nothing to settle."
+            )
+        return _filled("Every verdict is settled: nothing more to measure.")
     lines = [
         f"One sweep for all of them: {whole['images']} images x {whole['draws']} draws, {whole['gradients']:,} "
         f"gradients, {duration(whole['seconds'])} in one process at the speed of the pilot; each sigma with its own "
@@ -86,7 +101,7 @@ def sweep(planned: Planned) -> dict[str, Any]:
         return dict.fromkeys(("images", "draws", "gradients", "seconds", "seconds_by_sigma")) | without
     arms = 1 + len({cell.arm for cell in planned.cells})
     images, draws = max(option.images for _, option in known), max(option.draws for _, option in known)
-    samples = dict.fromkeys(planned.seconds_of_gradient, planned.images * planned.draws)
+    samples = {sigma: n * planned.draws for sigma, n in planned.images.items()}
     for sigma, option in known:
         samples[sigma] = max(samples[sigma], option.images * option.draws)
     return {
@@ -109,7 +124,7 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "population": asked.population,
         "control": asked.control,
         "chance": asked.chance,
-        "pilot": {"images": planned.images, "draws": planned.draws},
+        "pilot": {"images": list(planned.images.values()), "draws": planned.draws},
         "cells": [_cell(cell) for cell in planned.cells],
         "sweep": sweep(planned),
     }

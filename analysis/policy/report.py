@@ -42,7 +42,7 @@ def _question(answer: Answer) -> str:
     if question.samples > 1:
         lines.append(f"A step has {question.samples} samples, and is treated where one window holds them all.")
     if question.margin is not None:
-        asked = rule_in_words(question.rule, question.margin, "")
+        asked = rule_in_words(question.rule, question.margin, "", question.baseline)
         lines.append(f"{asked} (rule {question.rule}, margin {question.margin:g})")
     return "\n".join(map(_filled, lines))
 

@@ -1,71 +1,33 @@
 """Forecasts against what happens: pilots in planted worlds, the sweep that each asks for, and its verdict."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from analysis import forecast, moments, synthetic, verdict
+from analysis import forecast, synthetic, verdict
 from analysis.base.jackknife import degrees_of_freedom
-from analysis.calibration import HEAVY, Case, power_laws
-from analysis.planning import LARGEST, Asked, Outlook, plan
+from analysis.calibration import Case, power_laws
+from analysis.calibration.cases import MARGIN
+from analysis.calibration.forecasts import first, outlook, settled, simulate, table
+from analysis.planning import LARGEST, Asked, plan
 from analysis.planning.detect import smallest_square
 from analysis.planning.report import duration
-from analysis.synthetic import gram_arrays, sample
+from analysis.synthetic import sample
 
-MARGIN, PILOT, MOST = 0.1, 8, 16.0
-"""Forecasts of more than MOST times the pilot are not tried: they take too long here."""
-RATIOS = (0.0, 0.5, 0.8, 1.25, 1.5, 2.0)
-"""True biases over the margin, from none to twice as large, and some so near it that a verdict takes luck."""
-
-
-def parts(gradients: np.ndarray, n: int) -> moments.Moments:
-    image, draw, _ = gram_arrays(gradients[:, :, :n])
-    return moments.images(image, draw, baseline=0, arms=[1])
-
-
-def outlook(part: moments.Moments) -> Outlook:
-    question = verdict.relative(part, MARGIN)
-    assert question.gram is not None
-    pairs = forecast.pair_variance(question.gram), forecast.pair_variance(part.baseline_gram)
-    return Outlook.of(question, part.baseline, pairs=pairs[0], baseline_pairs=pairs[1])
-
-
-def decided(part: moments.Moments) -> np.ndarray:
-    return verdict.decide(verdict.relative(part, MARGIN), part.baseline).verdict[:, 0]
-
-
-def settled(case: Case, repeats: int, seed: int) -> Iterator[bool]:
-    """Whether the sweep that an open pilot asks for has a verdict; the pilot's images are the first of its own."""
-    drawn = sample(case.world(), np.random.default_rng(seed), repeats=repeats, images=int(PILOT * MOST)).gradients
-    pilot = parts(drawn, PILOT)
-    factors = outlook(pilot).factor(0.8)[:, 0]
-    for at in np.flatnonzero((decided(pilot) == verdict.UNRESOLVED) & (factors <= MOST)):
-        n = int(np.ceil(PILOT * factors[at] - 1e-6))
-        yield bool(decided(parts(drawn[at : at + 1], n))[0] != verdict.UNRESOLVED)
-
-
-def worlds(directions: tuple[str, ...], tails: tuple[float, ...], resolutions: tuple[float, ...]) -> Iterator[Case]:
-    for spectrum in power_laws().values():
-        for direction in directions:
-            for tail in tails:
-                for resolution in resolutions:
-                    base = Case("images", spectrum, PILOT, 1, direction, tail, resolution, 8.0)
-                    yield from (replace(base, relative_bias=ratio * MARGIN) for ratio in RATIOS)
+PILOT = 8
 
 
 def test_the_forecast_number_settles_most_verdicts() -> None:
-    found = [one for seed, case in enumerate(worlds(("mixed",), (0.0,), (2.0,))) for one in settled(case, 12, seed)]
+    came_true = simulate([PILOT], ["mixed"], [0.0], [2.0], repeats=12)
+    found = [one for of_ratio in came_true.values() for one in of_ratio]
     assert len(found) > 80
     assert 0.70 < np.mean(found) < 0.95
 
 
 @pytest.mark.slow
 def test_forecasts_hold_over_spectra_directions_and_tails() -> None:
-    rates: dict[float, list[bool]] = {ratio: [] for ratio in RATIOS}
-    for seed, case in enumerate(worlds(("leading", "across", "mixed"), (0.0, HEAVY), (1.0, 3.0))):
-        rates[round(case.relative_bias / MARGIN, 6)] += list(settled(case, 15, seed))
+    rates = simulate([PILOT], repeats=15)
     every = [one for found in rates.values() for one in found]
     assert len(every) > 1000
     assert 0.70 < np.mean(every) < 0.95
@@ -73,10 +35,21 @@ def test_forecasts_hold_over_spectra_directions_and_tails() -> None:
     assert 0.75 < np.mean(clear) < 0.95
 
 
+def test_a_sweep_is_asked_whether_it_has_a_verdict_and_rates_are_told() -> None:
+    """Where nothing is known a verdict is rare, and where everything is no pilot is open."""
+    assert table({0.0: [True, True, False], 0.5: [], 2.0: [False]}).splitlines()[2:] == [
+        "| 0 margins | 3 | 67 % |",
+        "| 2 margins | 1 | 0 % |",
+        "| all | 4 | 50 % |",
+    ]
+    clear = Case("images", power_laws()["flat"], 32, bias_resolution=50.0, mean_resolution=50.0, relative_bias=0.0)
+    assert list(settled(clear, 5, 0)) == []
+
+
 def test_the_chance_grows_with_the_sweep_and_a_settled_pilot_needs_no_more() -> None:
     case = Case("images", power_laws()["1/k"], PILOT, bias_resolution=1.0, relative_bias=0.02)
     drawn = sample(case.world(), np.random.default_rng(0), repeats=20, images=PILOT).gradients
-    seen = outlook(parts(drawn, PILOT))
+    seen = outlook(first(drawn, PILOT), MARGIN)
     chances = np.stack([seen.chance(factor) for factor in (1.0, 2.0, 4.0, 8.0, 16.0, LARGEST)])
     assert (np.diff(chances.mean((1, 2))) > 0.0).all()
     factors = seen.factor(0.8)
@@ -88,7 +61,9 @@ def test_the_chance_grows_with_the_sweep_and_a_settled_pilot_needs_no_more() -> 
 
 def test_fewer_noise_makes_smaller_sweeps() -> None:
     case = Case("images", power_laws()["1/k"], PILOT, bias_resolution=1.0, relative_bias=0.02)
-    seen = outlook(parts(sample(case.world(), np.random.default_rng(0), repeats=20, images=PILOT).gradients, PILOT))
+    seen = outlook(
+        first(sample(case.world(), np.random.default_rng(0), repeats=20, images=PILOT).gradients, PILOT), MARGIN
+    )
     quiet = seen.with_noise(np.full((20, 1), 0.5), np.full((20, 1), 0.5))
     known = np.isfinite(seen.factor(0.8)) & np.isfinite(quiet.factor(0.8))
     assert (quiet.factor(0.8) <= seen.factor(0.8))[known].all()
@@ -101,12 +76,12 @@ def test_a_bias_of_the_smallest_size_is_told_from_none_about_as_often_as_said(sp
     found = []
     for seed in range(2):
         drawn = sample(case.world(), np.random.default_rng(seed), repeats=100, images=16)
-        part = parts(drawn.gradients, 16)
+        part = first(drawn.gradients, 16)
         pairs = forecast.pair_variance(part.bias_gram)
         squares = smallest_square(part.bias_curvature, pairs, degrees_of_freedom(part.bias), 0.8)
         smallest = float(np.sqrt(np.median(squares)))
         world = case.world().with_bias(smallest)
-        again = parts(sample(world, np.random.default_rng(9 + seed), repeats=150, images=16).gradients, 16)
+        again = first(sample(world, np.random.default_rng(9 + seed), repeats=150, images=16).gradients, 16)
         told = verdict.decide(verdict.relative(again, 1e-6), again.baseline).verdict[:, 0] == verdict.HARMFUL
         found.append(told.mean())
     assert 0.65 < np.mean(found) < 0.95

@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import xarray as xr
 
 from analysis import schema, store, synthetic
 from analysis.entry import exit_code
 from analysis.planning import Asked, plan
 from analysis.provenance import Code, Provenance
+from analysis.sequential import Looks
 from probes.cli import app
 
 BIASES = {"demote:56": (0.8, 0.25, 0.02)}
@@ -36,7 +39,7 @@ def test_json_tells_every_cell_and_the_sweep(capsys: pytest.CaptureFixture[str],
     code, out, err = run(capsys, pilot, "--json", "--margin", 0.2)
     assert (code, err) == (0, "")
     told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-    assert (told["pilot"], told["margin"], told["chance"]) == ({"images": 8, "draws": 4}, 0.2, 0.8)
+    assert (told["pilot"], told["margin"], told["chance"]) == ({"images": [8, 8, 8], "draws": 4}, 0.2, 0.8)
     cells = {(cell["arm"], cell["sigma"]): cell for cell in told["cells"]}
     assert len(cells) == 6
     assert [cells["demote:56", sigma]["verdict"] for sigma in (0.3, 0.6, 0.9)] == ["harmful", "unresolved", "safe"]
@@ -136,3 +139,68 @@ def test_an_idle_arm_needs_nothing(pilot: Path) -> None:
     same = data.isel(arm=[0, 0], arm_2=[0, 0]).assign_coords(arm=["native", "demote:56@0.95"])
     planned = plan(same.assign_coords(arm_2=same["arm"].values), Asked(0.2))
     assert {(cell.verdict, cell.option) for cell in planned.cells} == {("inactive", None)}
+
+
+def test_a_pilot_that_stopped_by_what_it_saw_is_planned_from_as_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Cells of 8, 12 and 16 images; a verdict counts at the level of a look, as in ``analysis safety``."""
+    made = {"arms": ("native", "redraw", "demote:56"), "sigmas": (0.3, 0.6, 0.9), "blocks": ("a", "b"), "images": 16}
+    data = synthetic.store(**made, relative_bias=BIASES, seed=1)
+    used = xr.DataArray([8, 12, 16], dims="sigma")
+    data["images_used"] = used.assign_coords(sigma=data["sigma"])
+    for name in ("gram_image", "gram_draw", "gram_cross"):
+        for image in {"image", "image_2"} & set(data[name].dims):
+            seen = xr.DataArray(np.arange(16), dims=image) < used
+            data[name] = data[name].where(seen).transpose(*data[name].dims)
+    looks = {"until_resolved": {"looks": [8, 12, 16]}}
+    store.write(tmp_path / "s.zarr", schema.described(data), Provenance("", looks, Code("")))
+    code, out, err = run(capsys, tmp_path / "s.zarr")
+    assert (code, err) == (0, "")
+    text = " ".join(out.split())
+    assert "Pilot: 8 to 16 images x 4 draws" in text
+    level = 100 * Looks((8, 12, 16)).level("relative")
+    assert f"verdicts are at {level:.3g} %, and forecasts are of a sweep of fixed size, whose level is 2.5 %" in text
+    told = json.loads(run(capsys, tmp_path / "s.zarr", "--json")[1])
+    assert told["pilot"] == {"images": [8, 12, 16], "draws": 4}
+
+
+def test_the_picture_has_every_cell_of_every_arm(
+    capsys: pytest.CaptureFixture[str], pilot: Path, tmp_path: Path
+) -> None:
+    from analysis.planning.plots import plan_figure
+
+    for population in ("images", "corpus"):
+        planned = plan(store.open_store(pilot), Asked(0.2, population=population))
+        left, right = plan_figure(planned).axes
+        unit, size = ("images", 8) if population == "images" else ("draws", 4)
+        marks = {tuple(line.get_xydata()[0]) for line in left.lines if line.get_marker() != "None"}
+        forecast = {cell.option and getattr(cell.option, unit) for cell in planned.cells} - {None}
+        assert {y for _, y in marks} >= forecast
+        assert {(cell.sigma, size) for cell in planned.cells if cell.settled} <= marks
+        drawn = [tuple(point) for line in right.lines for point in line.get_xydata()]
+        assert {(c.sigma, c.smallest_bias) for c in planned.cells if np.isfinite(c.smallest_bias)} <= set(drawn)
+    assert run(capsys, pilot, "--png", tmp_path / "plan.png")[0] == 0
+    assert (tmp_path / "plan.png").stat().st_size > 10_000
+    code, out, err = run(capsys, pilot, "--png", tmp_path / "plan.jpg")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_what_is_not_asked_about_native_says_so_and_nothing_to_settle_is_no_success(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, pilot: Path
+) -> None:
+    assert "length of the redraw" not in run(capsys, pilot)[1]
+    assert "of the redraw mean gradient's length?" in run(capsys, pilot, "--baseline", "redraw")[1]
+    data = synthetic.store(arms=("native", "demote:56@0.95"), sigmas=(0.3,), blocks=("a",), images=8)
+    idle = data.isel(arm=[0, 0], arm_2=[0, 0]).assign_coords(arm=data["arm"].values, arm_2=data["arm_2"].values)
+    store.write(tmp_path / "idle.zarr", schema.described(idle), Provenance("", {}, Code("")))
+    out = " ".join(run(capsys, tmp_path / "idle.zarr")[1].split())
+    assert "Every arm makes the native step at every sigma: there is nothing to settle." in out
+    assert "Every verdict is settled" not in out
+
+
+def test_no_bias_is_told_as_detectable_where_the_baseline_is_not_told_from_zero(tmp_path: Path) -> None:
+    noise = synthetic.Planted(synthetic.power_law(0.0, 48), noise_scale=1e6)
+    data = synthetic.store(arms=("native", "redraw"), sigmas=(0.5,), blocks=("a",), images=8, world=noise, seed=5)
+    (cell,) = plan(data, Asked(0.2)).cells
+    assert np.isnan(cell.smallest_bias)
