@@ -145,6 +145,23 @@ def export(
 
 
 @app.command()
+def horizon(
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="Folder that probes horizon made.", show_default=False)
+    ],
+    json: Annotated[bool, typer.Option("--json", help="One JSON object; the figure only with --png.")] = False,
+    png: Annotated[
+        Path | None, typer.Option(callback=png_file, help="The figure; default: beside the store.", show_default=False)
+    ] = None,
+) -> None:
+    """How far the ruler reaches, from a store of seeds that are done."""
+    from analysis.horizon.command import print_horizon
+    from analysis.horizon.store import read
+
+    print_horizon(store, read(store), json_object=json, png=png)
+
+
+@app.command()
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="Safetensors file, or folder of them.", show_default=False)],
     b: Annotated[Path, typer.Argument(metavar="B", help="The same.", show_default=False)],

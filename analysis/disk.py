@@ -34,6 +34,12 @@ def naming_the_disk(path: Path) -> Iterator[None]:
         raise
 
 
+def check_folder(path: Path) -> None:
+    """UsageError where there is no folder to write ``path`` in: asked before a long run, not after it."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"no folder {path.parent} to write {path.name} in: make it first")
+
+
 def synchronise(path: Path) -> None:
     """Wait until a file or folder is on the disk, so that a power cut cannot reorder it after what follows."""
     descriptor = os.open(path, os.O_RDONLY)

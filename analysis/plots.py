@@ -77,14 +77,16 @@ def safety_figure(assessed: xr.Dataset, windows: Sequence[Window] = ()) -> Figur
                     axes.tick_params(labelbottom=True)
         handles = _legend(assessed, bool(windows))
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, columnspacing=1.4)
-        figure.suptitle(f"{title(assessed)}\nbars: 95 % intervals", fontsize=8)
+        numbers = "; above: images of each sigma" if images_vary(assessed) else ""
+        figure.suptitle(f"{title(assessed)}\nbars: 95 % intervals{numbers}", fontsize=8)
     return figure
 
 
 def draw_curve(axes: Axes, cells: xr.Dataset, windows: Sequence[Window] = ()) -> None:
     """Relative bias of one arm, metric and block against sigma: intervals, verdicts, margin, safe windows.
 
-    ``cells`` has the dimension sigma only. A cell without a figure is a tick at the bottom.
+    ``cells`` has the dimension sigma only. A cell without a figure is a tick at the bottom. Where sigma have different
+    numbers of images, these stand on top.
     """
     sigma = cells["sigma"].values
     value, lower, upper = (heat.signed_root(cells[name].values) for name in ("relative_bias_squared", "lower", "upper"))
@@ -104,6 +106,15 @@ def draw_curve(axes: Axes, cells: xr.Dataset, windows: Sequence[Window] = ()) ->
         axes.plot(sigma[here], value[here], linestyle="none", zorder=3, **mark)
     for missing in sigma[~resolved]:
         axes.axvline(missing, 0.0, 0.06, color="#7A7A7A", linewidth=1.3)
+    if images_vary(cells):
+        top: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 5}
+        for at, images in zip(sigma, cells["images_used"].values, strict=True):
+            axes.text(at, 1.0, f"{images}", color="#5A5A5A", **top)
+
+
+def images_vary(assessed: xr.Dataset) -> bool:
+    """Whether some sigma has fewer images than another, as where a sweep stopped by what it saw."""
+    return len(np.unique(assessed["images_used"].values)) > 1
 
 
 def block_figure(assessed: xr.Dataset) -> Figure:

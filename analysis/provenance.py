@@ -79,7 +79,7 @@ def differences(now: Provenance, stored: Provenance) -> list[str]:
         ("hash", now.hashes, stored.hashes),
         ("environment", now.environment, stored.environment),
     ):
-        ours, theirs = json.loads(_to_json(one)), json.loads(_to_json(other))
+        ours, theirs = _opened(json.loads(_to_json(one))), _opened(json.loads(_to_json(other)))
         for name in sorted({*ours, *theirs}):
             if name not in ours or name not in theirs or ours[name] != theirs[name]:
                 lines.append(f"{kind} {name} is {_shown(ours, name)}, it was {_shown(theirs, name)}")
@@ -111,6 +111,14 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 def _to_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+def _opened(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """A group of entries entry by entry, so that the one of them that differs is named: ``until_resolved margin``."""
+    opened: dict[str, Any] = {}
+    for name, value in entries.items():
+        opened |= {f"{name} {part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
+    return opened
 
 
 def _shown(entries: Mapping[str, Any], name: str) -> str:

@@ -267,6 +267,10 @@ def plan(
         "out": out,
     }
     given = {name: value for name, value in of_pilot.items() if value is not None}
+    if png is not None:
+        from analysis.disk import check_folder
+
+        check_folder(png)
     if store is None:
         from probes.pilot import make
 

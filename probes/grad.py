@@ -55,7 +55,12 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     say(f"{sigmas}{at}\narms: {', '.join(arm.text for arm in arms)}")
     if sweep.stopping is not None:
         looks, waiting = sweep.stopping.looks, ", ".join(sweep.stopping.arms)
-        say(f"a cell stops at {listed(looks.counts[:-1])} images when these are settled: {waiting}")
+        when = (
+            f"stops at {listed(early)} images when these are settled"
+            if (early := looks.counts[:-1])
+            else "has one look"
+        )
+        say(f"a cell {when}: {waiting}")
     if dry_run:
         assert isinstance(sweep.measure, StepGradients)
         memory = memory_of(sweep, sweep.measure, arms, tokens, room)

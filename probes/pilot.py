@@ -38,6 +38,8 @@ def make(asked: Asked, given: Mapping[str, Any], default_arms: Sequence[str]) ->
             f"--images {chosen['images']}: too few for a pilot, whose spread would say nothing; give {FEWEST_IMAGES} "
             "or more, better 8"
         )
+    if asked.baseline in asked.arms:
+        raise UsageError(f"--arm {asked.baseline}: the baseline, which every arm is compared with; give treatments")
     if asked.population == "corpus" and chosen["draws"] < FEWEST_DRAWS:
         raise UsageError(f"--draws {chosen['draws']}: population corpus needs {FEWEST_DRAWS} or more")
     if chosen["adapter"] is not None:

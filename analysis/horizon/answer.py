@@ -9,22 +9,25 @@ import numpy as np
 from analysis.errors import UsageError
 from analysis.horizon.growth import Growth, growth
 from analysis.horizon.reach import LIMIT, End, Reach, interval, reach, saturated_from
-from analysis.horizon.separation import length_ratio, nonlinearity, separation, squared_distances
+from analysis.horizon.separation import length_ratio, nonlinearity, of_rounding, separation, squared_distances
 from analysis.schema import TOTAL
 
 if TYPE_CHECKING:
     import xarray as xr
 
 Array = np.ndarray
+OF_ROUNDING = 0.5
+"""Of the limit of non-linearity: where rounding alone could make more, a non-linearity is left out."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """Figures of the seeds that are done.
 
-    figures: separation[seed, step, block, arm], nonlinearity and length_ratio[seed, step, block, dose], floor[seed,
-    step, block], the block ``total`` first; reaches, saturated: by block and name of dose, of every dose whose half was
-    run; growth: None where there are no jitters; about: attributes of the store.
+    figures: separation[seed, step, block, arm], nonlinearity, length_ratio, blurred[seed, step, block, dose] (whether
+    rounding could make a non-linearity, which then is NaN), floor[seed, step, block], the block ``total`` first;
+    reaches, saturated: by block and name of dose, of every dose whose half was run; growth: None where there are no
+    jitters; about: attributes of the store.
     """
 
     figures: "xr.Dataset"
@@ -66,8 +69,11 @@ def assess(dataset: "xr.Dataset") -> Answer:
     names, steps = done["arm"].values.tolist(), done["step"].values.tolist()
     rungs = [place for place in range(2, len(names)) if dose[place] > 0]
     bent = np.stack([nonlinearity(gram, place, place - 1) for place in rungs], -1)
-    ratio = np.stack([length_ratio(gram, place, place - 1) for place in rungs], -1)
     squares = squared_distances(gram)
+    by_rounding = of_rounding(squares[..., rungs], rounding[..., None], np.array(steps)[:, None, None])
+    blurred = by_rounding > OF_ROUNDING * LIMIT
+    bent = np.where(blurred, np.nan, bent)
+    ratio = np.stack([length_ratio(gram, place, place - 1) for place in rungs], -1)
     with np.errstate(divide="ignore", invalid="ignore"):
         floor = np.where(squares[..., 0] > 0, np.sqrt(rounding / squares[..., 0]), np.nan)
     blocks, of_doses = [TOTAL, *done["block"].values.tolist()], [names[place] for place in rungs]
@@ -77,6 +83,7 @@ def assess(dataset: "xr.Dataset") -> Answer:
             "nonlinearity": (("seed", "step", "block", "dose"), bent),
             "length_ratio": (("seed", "step", "block", "dose"), ratio),
             "floor": (("seed", "step", "block"), floor),
+            "blurred": (("seed", "step", "block", "dose"), blurred),
             "treated": (("seed", "step"), done["treated"].values),
             "arm_dose": (("arm",), dose),
         },

@@ -24,7 +24,8 @@ class Growth:
     """rate: per step, of the distance's logarithm; None where no seed has three steps to fit a line to.
 
     error: one standard error, over jitters; lower, upper: 95 % interval over seeds, None of one seed;
-    fitted: first and last step of each seed's line.
+    fitted: first and last step of each seed's line; too_large: in every seed the first look was beyond saturation's
+    tenth already.
     """
 
     rate: float | None
@@ -32,6 +33,7 @@ class Growth:
     lower: float | None
     upper: float | None
     fitted: tuple[tuple[int, int] | None, ...]
+    too_large: bool = False
 
 
 def growth(
@@ -51,7 +53,9 @@ def growth(
         slopes.append(slope(at[use], np.log(of_seed[use])))
         fitted.append((int(at[use][0]), int(at[use][-1])))
     if not slopes:
-        return Growth(None, None, None, None, tuple(fitted))
+        first = np.exp(np.log(np.maximum(distance[:, 0], np.finfo(float).tiny)).mean(-1))
+        large = bool((first >= BELOW_SATURATION * SATURATION * moved[:, 0]).all())
+        return Growth(None, None, None, None, tuple(fitted), large)
     by_seed = np.array(slopes)
     rate, seeds = float(by_seed.mean()), len(by_seed)
     error = float(np.sqrt(by_seed.var(axis=1, ddof=1).sum() / by_seed.shape[1]) / seeds)

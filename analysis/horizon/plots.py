@@ -1,6 +1,6 @@
 """The picture of a horizon: separation and non-linearity against optimiser steps. It computes no estimate."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -14,6 +14,9 @@ from analysis.horizon.reach import LIMIT
 from analysis.plots import DPI, STYLE
 from analysis.schema import TOTAL
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 LINEAR: dict[str, Any] = {"color": "#009E73", "alpha": 0.13, "linewidth": 0}
 JITTER: dict[str, Any] = {"color": "#7A7A7A", "linewidth": 0.7, "alpha": 0.6}
 FLOOR: dict[str, Any] = {"color": "#7A7A7A", "linewidth": 0.9, "linestyle": (0, (1, 2))}
@@ -23,7 +26,8 @@ SATURATED: dict[str, Any] = {"color": "black", "linewidth": 0.7, "linestyle": (0
 def horizon_figure(answer: Answer) -> Figure:
     """Left: separation of doses and jitters, both axes logarithmic, the linear regime of the full dose shaded.
 
-    Right: non-linearity of each dose with its limit. Filled marks lie below the limit, bands are 95 % over seeds.
+    Right: non-linearity of each dose with its limit. Filled marks lie up to the horizon; the band of 95 % over seeds is
+    that of the full dose, and its seeds are thin lines.
     """
     with mpl.rc_context(STYLE):
         figure = Figure((7.2, 3.4), dpi=DPI, layout="constrained")
@@ -48,9 +52,8 @@ def draw_separation(axes: Axes, answer: Answer) -> None:
     at = answer.figures.sel(block=TOTAL)
     doses = [n for n, d in zip(at["arm"].values, at["arm_dose"].values, strict=True) if d > 0]
     for name, colour in zip(doses, colours(len(doses)), strict=True):
-        mean, lower, upper = over_seeds(at["separation"].sel(arm=name))
         holds = linear(answer, name) if name in answer.doses else None
-        curve(axes, answer.steps, mean, lower, upper, holds, colour, f"dose {name}")
+        draw_dose(axes, answer, name, at["separation"].sel(arm=name), holds, colour)
     for place, name in enumerate(at["arm"].values[np.isnan(at["arm_dose"].values)]):
         mean, _, _ = over_seeds(at["separation"].sel(arm=name))
         axes.plot(answer.steps, mean, label="" if place else "jitters", **JITTER)
@@ -63,8 +66,7 @@ def draw_nonlinearity(axes: Axes, answer: Answer) -> None:
     """NL of every dose that has a half, in the colours of the separation."""
     at = answer.figures.sel(block=TOTAL)["nonlinearity"]
     for name, colour in zip(answer.doses, colours(len(answer.doses) + 1)[1:], strict=True):
-        mean, lower, upper = over_seeds(at.sel(dose=name))
-        curve(axes, answer.steps, mean, lower, upper, linear(answer, name), colour, f"dose {name}")
+        draw_dose(axes, answer, name, at.sel(dose=name), linear(answer, name), colour)
     axes.axhline(LIMIT, **SATURATED)
     axes.set_ylabel("non-linearity NL")
 
@@ -74,25 +76,21 @@ def linear(answer: Answer, dose: str) -> np.ndarray:
     return np.asarray(answer.steps) <= answer.reaches[TOTAL][dose].horizon.step
 
 
-def curve(
-    axes: Axes,
-    steps: list[int],
-    mean: np.ndarray,
-    lower: np.ndarray | None,
-    upper: np.ndarray | None,
-    holds: np.ndarray | None,
-    colour: Any,
-    label: str,
+def draw_dose(
+    axes: Axes, answer: Answer, dose: str, values: "xr.DataArray", holds: np.ndarray | None, colour: Any
 ) -> None:
-    """A line with its band over seeds; marks are filled where ``holds``, and there are none where that is unknown."""
+    """The mean over seeds; marks are filled where ``holds``, and there are none where that is unknown."""
+    steps, (mean, lower, upper) = answer.steps, over_seeds(values)
+    if dose == answer.full and lower is not None and upper is not None:
+        axes.fill_between(steps, lower, upper, color=colour, alpha=0.12, linewidth=0)
+        for of_seed in values.transpose("seed", "step").values:
+            axes.plot(steps, np.where(of_seed > 0, of_seed, np.nan), color=colour, linewidth=0.5, alpha=0.6)
     mark: dict[str, Any] = {"marker": "o", "markersize": 3.5, "color": colour}
     if holds is None:
-        axes.plot(steps, mean, color=colour, linewidth=1.1, label=label)
-    else:
-        axes.plot(steps, mean, linewidth=1.1, markerfacecolor="white", label=label, **mark)
-        axes.plot(np.asarray(steps)[holds], mean[holds], linestyle="none", **mark)
-    if lower is not None and upper is not None:
-        axes.fill_between(steps, lower, upper, color=colour, alpha=0.12, linewidth=0)
+        axes.plot(steps, mean, color=colour, linewidth=1.1, label=f"dose {dose}")
+        return
+    axes.plot(steps, mean, linewidth=1.1, markerfacecolor="white", label=f"dose {dose}", **mark)
+    axes.plot(np.asarray(steps)[holds], mean[holds], linestyle="none", **mark)
 
 
 def shade(axes: Axes, answer: Answer) -> None:
@@ -114,10 +112,14 @@ def ticks(steps: list[int]) -> list[int]:
 
 def title(answer: Answer) -> str:
     """In two lines."""
-    about, found = answer.about, answer.reaches[TOTAL][answer.full].horizon
+    about, found = answer.about, answer.reaches[TOTAL][answer.full]
     parts = [str(about[name]) for name in ("treatment",) if name in about]
     parts += [f"learning rate {about['learning_rate']:g}"] if "learning_rate" in about else []
     parts += [f"{about['start']} start"] if "start" in about else []
+    seeds = answer.figures.sizes["seed"]
+    parts.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+    between = "" if found.lower is None else f", 95 %: {found.lower} to {found.upper}"
     return (
-        f"{', '.join(parts)}\nruler horizon at dose {answer.full}: {found} (shaded); filled marks: NL below {LIMIT:g}"
+        f"{', '.join(parts)}\nruler horizon at dose {answer.full}: {found.horizon} (shaded{between}); "
+        f"filled marks: NL below {LIMIT:g}"
     )

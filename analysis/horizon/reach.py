@@ -14,13 +14,18 @@ SATURATED = 0.6
 
 @dataclass(frozen=True)
 class End:
-    """The last step of the ruler; 0: not even the first that was looked at. open: it was still holding at the last."""
+    """The last step of the ruler; 0: not even the first that was looked at. open: it was still holding at the last.
+
+    0 and open: no non-linearity is known at any step.
+    """
 
     step: int
     open: bool
 
     def __str__(self) -> str:
-        return f"{self.step} or more" if self.open else f"{self.step}" if self.step else "none"
+        if not self.step:
+            return "not known" if self.open else "none"
+        return f"{self.step} or more" if self.open else f"{self.step}"
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,9 @@ def reach(nonlinearity: Float[np.ndarray, "seed step"], steps: Sequence[int], li
 
 def end(curve: Float[np.ndarray, " step"], steps: Sequence[int], limit: float) -> End:
     """The last of ``steps`` before ``curve`` first reaches ``limit``; NaN reaches nothing."""
-    beyond = np.flatnonzero(curve >= limit)
+    beyond, known = np.flatnonzero(curve >= limit), np.flatnonzero(np.isfinite(curve))
     if not beyond.size:
-        return End(int(steps[-1]), True)
-    known = np.flatnonzero(np.isfinite(curve))
+        return End(int(steps[known[-1]]) if known.size else 0, True)
     before = known[known < beyond[0]]
     return End(int(steps[before[-1]]) if before.size else 0, False)
 

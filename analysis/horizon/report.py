@@ -1,6 +1,7 @@
 """A horizon as text: a table of separation and non-linearity, how far the ruler reaches, how fast runs part."""
 
 import textwrap
+from collections.abc import Iterator
 from math import log
 
 import numpy as np
@@ -40,7 +41,7 @@ def title(answer: Answer) -> str:
     named.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
     return filled(
         f"{', '.join(named)}. Separation of runs over the baseline's displacement (Eq. 13), non-linearity in dose "
-        "(Eq. 14): means over seeds, in the space of the adapter's parameters."
+        "(Eq. 14): geometric means over seeds, in the space of the adapter's parameters."
     )
 
 
@@ -88,7 +89,21 @@ def reach_lines(answer: Answer) -> str:
     same = by_block[least] == by_block[most]
     ends = f"{by_block[least]} in every one" if same else f"{by_block[least]} in {least} to {by_block[most]} in {most}"
     lines.append(f"  blocks at dose {answer.full}: {ends}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(filled(line) for line in unknown(answer))])
+
+
+def unknown(answer: Answer) -> Iterator[str]:
+    """Why a non-linearity is not told: rounding could make it, or no dose moved anything."""
+    figures = answer.figures.sel(block=TOTAL)
+    if not (figures["separation"].values[:, :, 1:] > 0).any():
+        yield "No dose moved a run away from the baseline: there is nothing to measure."
+    elif figures["blurred"].values.any():
+        steps = figures["step"].values[figures["blurred"].values.any(axis=(0, 2))]
+        listed = ", ".join(map(str, steps))
+        yield (
+            f"A '-' of NL at step {listed}: float32 rounding alone could make half of {LIMIT:g} there. A larger "
+            "learning rate or larger doses tell it."
+        )
 
 
 def horizon(found: Reach) -> str:
@@ -103,9 +118,12 @@ def growth_line(found: Growth, seeds: list[int]) -> str:
     """How fast jitters grew, and over which steps."""
     where = f"between {ABOVE_FLOOR:g} x the floor and {BELOW_SATURATION * SATURATION:.2f}"
     if found.rate is None or found.error is None:
-        return (
-            f"Growth of jitters: not known, no seed has three steps {where}; look at more steps (--steps 1,2,3,4,6,8)."
+        advice = (
+            "jitters are beyond it from the first step on; give a smaller --jitter-size"
+            if found.too_large
+            else "look at more steps (--steps 1,2,3,4,6,8)"
         )
+        return f"Growth of the distance of jitters: not known, no seed has three steps {where}; {advice}."
     spread = "" if found.lower is None else f", over seeds {found.lower:.3f} to {found.upper:.3f} (95 %)"
     fitted = ", ".join(
         f"seed {seed} steps {use[0]} to {use[1]}" for seed, use in zip(seeds, found.fitted, strict=True) if use
@@ -113,7 +131,8 @@ def growth_line(found: Growth, seeds: list[int]) -> str:
     clear = found.rate > 2 * found.error
     double = f"; the distance doubles in {log(2) / found.rate:.1f} steps" if clear else ""
     return (
-        f"Growth of jitters: {found.rate:.4f} +- {found.error:.4f} per step{spread}{double}. Fitted {where}: {fitted}."
+        f"Growth of the distance of jitters: {found.rate:.4f} +- {found.error:.4f} per step{spread}{double}. Fitted "
+        f"{where}: {fitted}. (In the table it is over the baseline's displacement, which grows too.)"
     )
 
 

@@ -33,6 +33,16 @@ def nonlinearity(gram: Gram, whole: int, half: int) -> Float[np.ndarray, "*cells
         return np.where(square > 0, np.maximum(np.sqrt(np.maximum(bent, 0) / square), RESOLUTION), np.nan)
 
 
+def of_rounding(square: np.ndarray, rounding: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The non-linearity that rounding alone makes in k steps (Eq. 14a): sqrt(3 k rounding / |d(a)|^2).
+
+    square: |d(a)|^2; rounding: squared floor of the distance of two runs after one step; steps: k; of shapes that
+    broadcast. d(a) - 2 d(a/2) holds three positions, once, twice and once: six halves of that square.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(square > 0, np.sqrt(3.0 * steps * rounding / square), np.nan)
+
+
 def length_ratio(gram: Gram, whole: int, half: int) -> Float[np.ndarray, "*cells"]:
     """|d(a)| / 2 |d(a/2)|: 1 while separation measures dose, 1/2 once it has saturated; NaN where d(a/2) is 0."""
     square, of_half = gram[..., whole, whole], gram[..., half, half]

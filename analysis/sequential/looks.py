@@ -31,6 +31,7 @@ class Looks:
         if counts[0] < FEWEST:
             raise UsageError(
                 f"{number} looks at {images} images: the first would have {counts[0]} and a verdict needs {FEWEST}; "
-                f"give {FEWEST * number} images or more, or {max(1, images // FEWEST)} looks or fewer"
+                f"give {FEWEST * number} images or more"
+                + (f", or at most {images // FEWEST} looks" if images >= 2 * FEWEST else "")
             )
         return cls(counts)

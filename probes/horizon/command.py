@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.disk import naming_the_disk
+from analysis.disk import check_folder, naming_the_disk
 from analysis.errors import Refused, UsageError
 from analysis.horizon import schema, store
 from analysis.horizon.command import print_horizon
@@ -51,6 +51,7 @@ def horizon(
         return
     with naming_the_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
+        check_folder(png or out)
     with store.lock(out):
         origin = Provenance(shlex.join(sys.argv), settings.numbers(), this_code(), hashes(settings, job), environment())
         missing = open_or_create(out, settings, systems[0], origin, job)

@@ -48,7 +48,10 @@ def resolve(
     """The settings of the options; ``given`` are the trainer's own, None where the file or the default decides."""
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"--seeds {seeds}: takes 1 to {MOST_SEEDS}")
-    given = arm_named(given, config)
+    of_file = {} if config is None else training_settings.read(config)
+    check_file(config, of_file)
+    if given.get("arm") is None and "arm" not in of_file:
+        given = {**given, "arm": ARM}
     climbed = ladder(doses, jitters=jitters, size=jitter_size, steps=steps)
     named = training_settings.resolve(config, given)
     adapter = adapter_for(start, named.adapter, named.model)
@@ -56,7 +59,9 @@ def resolve(
     return Settings(training_settings.resolve(config, given | fixed), climbed, start, seeds)
 
 
-def arm_named(given: dict[str, Any], config: Path | None) -> dict[str, Any]:
-    """``given`` with the default treatment, where neither it nor the file names one."""
-    of_file = training_settings.read(config) if config is not None else {}
-    return given if given.get("arm") is not None or "arm" in of_file else {**given, "arm": ARM}
+def check_file(config: Path | None, of_file: dict[str, Any]) -> None:
+    """UsageError for a setting of the file that a horizon has from elsewhere."""
+    if of_file.get("deterministic") is False:
+        raise UsageError(f"{config}: deterministic = false; a horizon takes runs that repeat to the byte: take it out")
+    if "steps" in of_file:
+        raise UsageError(f"{config}: steps; those of a horizon are a ladder: take it out, and give --steps")

@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from analysis.cli import app
+from analysis.entry import exit_code
 from analysis.errors import UsageError
 from analysis.horizon import schema, store
 from analysis.horizon.answer import as_json, assess
 from analysis.horizon.growth import growth
 from analysis.horizon.reach import End, interval, reach, saturated_from
 from analysis.horizon.report import as_text
-from analysis.horizon.separation import RESOLUTION, length_ratio, nonlinearity, separation
+from analysis.horizon.separation import RESOLUTION, length_ratio, nonlinearity, of_rounding, separation
 from analysis.provenance import Code, Provenance
 from analysis.synthetic import horizon_store
 
@@ -54,6 +56,53 @@ def test_a_saturated_separation_reads_one_and_a_half_ratio():
     assert length_ratio(gram, 2, 1) == pytest.approx(0.5)
 
 
+def test_the_nonlinearity_of_rounding_is_that_of_positions_rounded_at_every_step():
+    """A straight ruler, whose positions are rounded to a grid at each of k steps."""
+    rng, spacing, steps, size = np.random.default_rng(0), 1e-3, 25, 4000
+    pushes = {0.0: rng.standard_normal((steps, size)) * 1e-2}
+    treatment = rng.standard_normal((steps, size)) * 1e-3
+    pushes |= {dose: pushes[0.0] + dose * treatment for dose in (0.5, 1.0)}
+    at = {dose: np.zeros(size) for dose in pushes}
+    for step in range(steps):
+        at = {dose: np.round((at[dose] + pushes[dose][step]) / spacing) * spacing for dose in pushes}
+    half, whole = at[0.5] - at[0.0], at[1.0] - at[0.0]
+    found = nonlinearity(gram_of(np.stack([at[0.0], half, whole])), 2, 1)
+    expected = of_rounding(np.array([whole @ whole]), np.array([size * spacing**2 / 6]), np.array([steps]))
+    assert found == pytest.approx(expected[0], rel=0.05)
+
+
+def test_a_nonlinearity_that_rounding_could_make_is_left_out_and_told():
+    clear = horizon_store(seeds=(3, 4))
+    squares = np.diagonal(clear["gram"].values.sum(2), axis1=-2, axis2=-1)
+    whole = clear["arm"].values.tolist().index("1")
+    rounding = clear["rounding"].values.sum(2)
+    # So coarse that at step 4, and there alone, rounding makes 0.06 of the full dose's separation.
+    floor = 0.06**2 * squares[:, 2, whole] / (3 * 4)
+    coarse = clear.copy(deep=True)
+    coarse["rounding"].values[:, 2] *= (floor / rounding[:, 2])[:, None]
+    answer = assess(coarse)
+    bent, before = (assess(one).figures["nonlinearity"].sel(block="total", dose="1").values for one in (coarse, clear))
+    assert np.isnan(bent[:, 2]).all()
+    assert np.array_equal(np.delete(bent, 2, 1), np.delete(before, 2, 1))
+    assert answer.reaches["total"]["1"].horizon == End(8, False)
+    assert "A '-' of NL at step 4: float32 rounding alone could make half of 0.1 there." in " ".join(
+        as_text(answer).split()
+    )
+    assert "A '-' of NL" not in as_text(assess(clear))
+
+
+def test_doses_that_move_nothing_are_no_ruler_that_holds():
+    still = horizon_store(seeds=(3, 4))
+    still["gram"].values[..., 1:, :] = 0.0
+    still["gram"].values[..., 1:] = 0.0
+    answer = assess(still)
+    text = " ".join(as_text(answer).split())
+    assert "dose 1: not known" in text
+    assert "or more" not in text
+    assert "No dose moved a run away from the baseline: there is nothing to measure." in text
+    assert as_json(answer, {})["horizons"][0]["horizon"] == {"step": 0, "open": True}
+
+
 @pytest.mark.parametrize(
     ("curve", "found"),
     [
@@ -63,6 +112,8 @@ def test_a_saturated_separation_reads_one_and_a_half_ratio():
         ([np.nan, np.nan, 0.03, 0.1, 0.05, 0.5], End(4, False)),
         ([np.nan, np.nan, 0.3, 0.1, 0.05, 0.5], End(0, False)),
         ([np.nan, 0.01, np.nan, 0.3, 0.3, 0.3], End(2, False)),
+        ([np.nan, 0.01, 0.02, np.nan, np.nan, np.nan], End(4, True)),
+        ([np.nan] * 6, End(0, True)),
     ],
 )
 def test_the_horizon_is_the_last_step_before_the_first_at_the_limit(curve, found):
@@ -120,6 +171,13 @@ def test_growth_is_the_slope_of_the_mean_logarithm_with_its_error_over_jitters()
     assert np.mean(np.abs(z) < stats.t.ppf(0.975, 7)) == pytest.approx(0.95, abs=0.03)
 
 
+def test_jitters_that_are_too_large_from_the_start_are_told_as_such():
+    distance, moved, floor = grown([0.2])
+    assert not growth(distance, moved, np.full_like(floor, 1.0), STEPS).too_large
+    assert growth(distance, moved * 1e-6, floor, STEPS).too_large
+    assert str(End(0, True)) == "not known"
+
+
 def test_growth_over_seeds_has_an_interval_of_its_own():
     found = growth(*grown([0.1, 0.2, 0.3]), STEPS)
     half = stats.t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
@@ -163,7 +221,7 @@ def test_the_report_and_the_object_say_the_same():
     cell = next(c for c in told["cells"] if (c["step"], c["block"], c["arm"]) == (4, "total", "1"))
     assert cell["separation"] == pytest.approx(0.01 / 0.4, rel=1e-2)
     assert {"nonlinearity", "nonlinearity_lower", "length_ratio", "dose"} <= set(cell)
-    assert "Growth of jitters: 0.1000 +- 0.0000 per step" in text
+    assert "Growth of the distance of jitters: 0.1000 +- 0.0000 per step" in text
 
 
 def test_a_cold_start_is_reported_as_what_it_is():
@@ -220,3 +278,18 @@ def test_a_store_of_another_kind_or_damaged_figures_are_refused(tmp_path):
         schema.validate(horizon_store(seeds=(3, 4)).drop_vars("rounding"))
     with pytest.raises(UsageError, match="newer"):
         schema.validate(horizon_store(seeds=(3, 4)).assign_attrs(schema_version=2))
+
+
+def test_a_store_is_told_again_without_a_model(tmp_path, capsys):
+    dataset, path = horizon_store(seeds=(3, 4)), tmp_path / "h.zarr"
+    store.create(path, dataset.assign(done=("seed", [False, False])), ORIGIN)
+    for place in range(2):
+        store.write_cell(path, place, {name: dataset[name].values[place] for name in schema.OF_CELL})
+    assert exit_code(app, ["horizon", str(path)], name="analysis") == 0
+    out = capsys.readouterr().out
+    assert as_text(assess(store.read(path))) in out
+    assert (tmp_path / "h.png").exists()
+    assert exit_code(app, ["horizon", str(path), "--json"], name="analysis") == 0
+    assert json.loads(capsys.readouterr().out)["seeds"] == [3, 4]
+    assert exit_code(app, ["horizon", str(tmp_path)], name="analysis") == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -28,6 +28,7 @@ def assessed() -> xr.Dataset:
             "lower": (dims, squares - 0.05),
             "upper": (dims, squares + 0.11),
             "verdict": (dims, verdicts),
+            "images_used": (("sigma",), [16] * 4),
         },
         {"metric": ["raw"], "sigma": [0.2, 0.4, 0.6, 1.0], "block": ["a", "b", "total"], "arm": ["demote:56"]},
         {"rule": "relative", "margin": 0.2, "baseline": "native", "population": "images"},
@@ -51,6 +52,14 @@ def test_the_curve_shows_points_intervals_verdicts_margin_and_windows(assessed: 
     assert any(line.get_ydata()[0] == 0.2 and line.get_linestyle() == "--" for line in axes.lines)
     assert [(round(patch.get_x(), 3), round(patch.get_width(), 3)) for patch in axes.patches] == [(0.9, 0.2)]
     assert sum(line.get_xdata()[0] == 0.6 for line in axes.lines) == 1  # the tick of a cell without a figure
+
+
+def test_the_curve_says_how_many_images_each_sigma_has_where_they_differ(assessed: xr.Dataset) -> None:
+    cells = assessed.sel(metric="raw", arm="demote:56", block="total")
+    for used, told in (([16] * 4, []), ([8, 12, 16, 16], ["8", "12", "16", "16"])):
+        axes = Figure().subplots()
+        plots.draw_curve(axes, cells.assign(images_used=("sigma", used)))
+        assert [text.get_text() for text in axes.texts] == told
 
 
 def test_no_margin_is_drawn_where_the_rule_has_none_in_this_unit(assessed: xr.Dataset) -> None:
@@ -81,10 +90,14 @@ def test_figures_lay_out_whatever_a_store_holds(
     assessed: xr.Dataset, arms: int, metrics: int, blocks: int, nothing_cut_off: Callable[[Figure], None]
 ) -> None:
     """A layout that fails warns, and warnings are errors here."""
-    body = xr.concat([assessed.isel(block=[0])] * blocks, "block").assign_coords(block=[f"b{n}" for n in range(blocks)])
-    wide = xr.concat([body, assessed.isel(block=[2])], "block")
-    wide = xr.concat([wide] * arms, "arm").assign_coords(arm=[f"demote:{n}" for n in range(arms)])
-    wide = xr.concat([wide] * metrics, "metric").assign_coords(metric=[f"m{n}" for n in range(metrics)])
+    body = xr.concat([assessed.isel(block=[0])] * blocks, "block", data_vars="minimal").assign_coords(
+        block=[f"b{n}" for n in range(blocks)]
+    )
+    wide = xr.concat([body, assessed.isel(block=[2])], "block", data_vars="minimal")
+    wide = xr.concat([wide] * arms, "arm", data_vars="minimal").assign_coords(arm=[f"demote:{n}" for n in range(arms)])
+    wide = xr.concat([wide] * metrics, "metric", data_vars="minimal").assign_coords(
+        metric=[f"m{n}" for n in range(metrics)]
+    )
     wide = wide.transpose("metric", "sigma", "block", "arm")
     for figure in (plots.safety_figure(wide), plots.block_figure(wide)):
         figure.set_dpi(80)

@@ -46,6 +46,16 @@ def test_every_difference_is_named_with_both_values_settings_first() -> None:
     ]
 
 
+def test_of_a_group_of_settings_the_one_that_differs_is_named() -> None:
+    now, then = (replace(STORED, settings={"until": {"looks": [4, 8], "margin": m}}) for m in (0.5, 1.0))
+    assert differences(now, then) == ["setting until margin is 0.5, it was 1.0"]
+    assert differences(replace(now, settings={"until": None}), now) == [
+        "setting until is null, it was absent",
+        "setting until looks is absent, it was [4, 8]",
+        "setting until margin is absent, it was 0.5",
+    ]
+
+
 def test_what_json_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
         replace(STORED, settings={"margin": float("nan")}).to_attributes()

@@ -49,7 +49,9 @@ def test_looks_are_equally_spaced_and_end_with_every_image() -> None:
     assert Looks.equally_spaced(26, 4).counts == (6, 13, 20, 26)
     assert Looks.equally_spaced(64, 4).level("relative") == pytest.approx(nominal_level(EQUAL[4]))
     assert Looks.equally_spaced(26, 4).level("angle") != Looks.equally_spaced(64, 4).level("angle")
-    with pytest.raises(UsageError, match="would have 3 and a verdict needs 4; give 16 images or more, or 3 look"):
+    with pytest.raises(
+        UsageError, match="would have 3 and a verdict needs 4; give 16 images or more, or at most 3 looks"
+    ):
         Looks.equally_spaced(12, 4)
     with pytest.raises(UsageError, match="0 looks: a verdict needs 1 or more"):
         Looks.equally_spaced(12, 0)

@@ -192,6 +192,29 @@ def test_bad_input_is_one_line_before_any_work(tiny, warmed, tmp_path, capsys, c
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("deterministic = false", "deterministic = false; a horizon takes runs that repeat to the byte"),
+        ("steps = 9", "steps; those of a horizon are a ladder: take it out, and give --steps"),
+    ],
+)
+def test_settings_of_a_file_that_a_horizon_has_from_elsewhere_are_refused(tiny, warmed, tmp_path, capsys, line, says):
+    (tmp_path / "more.toml").write_text(line + "\n")
+    given = [*options(tiny, warmed), "--config", tmp_path / "more.toml", "--out", tmp_path / "h.zarr", "--dry-run"]
+    code, out, err = horizon(capsys, *given)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+def test_a_picture_that_has_no_folder_is_told_before_anything_is_run(tiny, warmed, tmp_path, capsys):
+    given = [*options(tiny, warmed), "--out", tmp_path / "h.zarr", "--png", tmp_path / "none" / "h.png"]
+    code, out, err = horizon(capsys, *given)
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [f"probes: no folder {tmp_path / 'none'} to write h.png in: make it first"]
+    assert not (tmp_path / "h.zarr").exists()
+
+
 def test_an_adapter_without_its_optimiser_is_no_warm_start(tiny, warmed, tmp_path, capsys):
     shutil.copy(warmed, tmp_path / "alone.safetensors")
     _, _, err = horizon(capsys, *options(tiny, warmed), "--adapter", tmp_path / "alone.safetensors")

@@ -130,6 +130,10 @@ def test_a_pilot_of_one_image_or_without_a_cell_says_nothing(
     store.write(tmp_path / "undone.zarr", schema.described(data), Provenance("", {}, Code("")))
     assert "no cell of this pilot is done" in run(capsys, tmp_path / "undone.zarr")[2]
     assert "--images 1: too few for a pilot" in run(capsys, "--images", 1, "--out", tmp_path / "none.zarr")[2]
+    for bad in (["--arm", "native"], ["--png", tmp_path / "none" / "p.png"]):
+        code, out, err = run(capsys, *bad, "--out", tmp_path / "none.zarr")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+    assert not (tmp_path / "none.zarr").exists()
     assert "is not a store" in run(capsys, tmp_path / "nowhere.zarr")[2]
     assert not (tmp_path / "none.zarr").exists()
 

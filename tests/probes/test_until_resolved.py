@@ -221,3 +221,27 @@ def test_a_pilot_is_made_kept_and_used_again(
     again = capsys.readouterr()
     assert again.out == first.out
     assert "0 of 1 cells computed now" in again.err
+
+
+def test_one_look_is_a_sweep_of_fixed_size_and_says_so(tmp_path, capsys):
+    words = [
+        "grad",
+        "--until-resolved",
+        "--looks",
+        "1",
+        "--arm",
+        "repromote:56",
+        "--sigma-grid",
+        "0.9",
+        "--images",
+        "4",
+    ]
+    given = [*words, "--draws", "1", "--dry-run", "--out", str(tmp_path / "p.zarr")]
+    assert exit_code(app, given, name="probes") == 0
+    captured = capsys.readouterr()
+    assert "a cell has one look: repromote:56" in captured.out + captured.err
+    few = [*words[:-1], "6", "--looks", "2", "--dry-run"]
+    assert exit_code(app, few, name="probes") == 2
+    assert "2 looks at 6 images: the first would have 3 and a verdict needs 4; give 8 images or more\n" in (
+        capsys.readouterr().err
+    )
