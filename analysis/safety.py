@@ -257,7 +257,6 @@ def _labelled(
         name: (("metric", "sigma", "block", "arm"), np.stack([part[name] for part in parts], axis=1))
         for name in parts[0]
     }
-    variables["images_used"] = (("sigma",), dataset["images_used"].values[done])
     attributes = {
         "baseline": request.baseline,
         "population": request.population,
@@ -268,4 +267,5 @@ def _labelled(
         "level": level_of(looks_of(dataset), request.rule),
         "warnings": json.dumps(warnings),
     }
-    return xr.Dataset(variables, coordinates, attributes)
+    used = (("sigma",), dataset["images_used"].values[done])
+    return xr.Dataset({**variables, "images_used": used}, coordinates, attributes)
