@@ -107,6 +107,7 @@ def draw_curve(axes: Axes, cells: xr.Dataset, windows: Sequence[Window] = ()) ->
     for missing in sigma[~resolved]:
         axes.axvline(missing, 0.0, 0.06, color="#7A7A7A", linewidth=1.3)
     if images_vary(cells):
+        axes.margins(y=0.12)
         top: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 5}
         for at, images in zip(sigma, cells["images_used"].values, strict=True):
             axes.text(at, 1.0, f"{images}", color="#5A5A5A", **top)
