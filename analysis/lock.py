@@ -48,8 +48,11 @@ def _take(path: Path) -> int:
 
     name = lock_file(path)
     while True:
-        with naming_the_disk(path):
-            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            with naming_the_disk(path):
+                descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError as error:
+            raise UsageError(f"{path.parent} takes no files: choose another place than {path}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

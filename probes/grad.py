@@ -42,6 +42,8 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     settings = replace(settings, device=device_named(settings.device))
     sigmas = grids.parse(settings.sigma_grid)
     arms = resolve_arms(settings.arms)
+    if out.exists():
+        sweeps.store.provenance(out)  # what is no store is refused here, and not after a model is loaded
     begin(settings)
     for arm in arms[1:]:
         if all(arm.plan(sigma) == NATIVE for sigma in sigmas.sigmas):

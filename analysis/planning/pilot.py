@@ -61,6 +61,11 @@ class Cell:
     smallest_bias: float
 
     @property
+    def active(self) -> bool:
+        """Whether the arm makes another step than the baseline."""
+        return self.verdict != verdict.INACTIVE
+
+    @property
     def settled(self) -> bool:
         """Whether the pilot itself has the verdict, or there is none to have."""
         return self.verdict != verdict.UNRESOLVED
@@ -68,7 +73,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Planned:
-    """images [sigma], draws: the pilot's; seconds_of_gradient [sigma]: of all planned arms and the baseline.
+    """images [sigma], draws: the pilot's; seconds_of_gradient [sigma]: of all planned arms and the baseline, together.
 
     level: one-sided, of the pilot's own verdicts: that of a look where its cells stopped by what had been seen.
     """
@@ -110,8 +115,10 @@ def plan(dataset: xr.Dataset, asked: Asked) -> Planned:
     seconds: dict[float, float] = {}
     for index in done.tolist():
         at = _seconds(dataset, index)
-        seconds[float(dataset["sigma"][index])] = sum(at[arm] for arm in (asked.baseline, *arms))
-        cells += _cells(chosen, index, request, arms, asked, at, level)
+        of_sigma = list(_cells(chosen, index, request, arms, asked, at, level))
+        # An arm that makes the baseline's step is not measured again.
+        seconds[of_sigma[0].sigma] = at[asked.baseline] + sum(at[cell.arm] for cell in of_sigma if cell.active)
+        cells += of_sigma
     return Planned(asked, images, dataset.sizes["draw"], tuple(cells), seconds, level)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from analysis.planning.pilot import Cell, Option, Planned
 from analysis.planning.predict import LARGEST
 from analysis.report import POPULATIONS, WIDTH, of_images, rule_in_words
-from analysis.verdict import INACTIVE, LEVEL
+from analysis.verdict import LEVEL
 
 HEADER = "  sigma   now         images x draws  gradients  {fewest:<20}  detects"
 
@@ -77,7 +77,7 @@ def _sweep(planned: Planned) -> str:
     if whole["images"] is None:
         if left:
             return _filled(NO_FORECAST)
-        if all(cell.verdict == INACTIVE for cell in planned.cells):
+        if not any(cell.active for cell in planned.cells):
             return _filled(
                 f"Every arm makes the {planned.asked.baseline} step at every sigma: there is nothing to settle."
             )
@@ -99,7 +99,7 @@ def sweep(planned: Planned) -> dict[str, Any]:
     without = {"without_forecast": len(unresolved) - len(known)}
     if not known:
         return dict.fromkeys(("images", "draws", "gradients", "seconds", "seconds_by_sigma")) | without
-    arms = 1 + len({cell.arm for cell in planned.cells})
+    arms = len(planned.images) + sum(cell.active for cell in planned.cells)
     images, draws = max(option.images for _, option in known), max(option.draws for _, option in known)
     samples = {sigma: n * planned.draws for sigma, n in planned.images.items()}
     for sigma, option in known:
@@ -107,7 +107,7 @@ def sweep(planned: Planned) -> dict[str, Any]:
     return {
         "images": images,
         "draws": draws,
-        "gradients": images * draws * arms * len(samples),
+        "gradients": images * draws * arms,
         "seconds": images * draws * sum(planned.seconds_of_gradient.values()),
         "seconds_by_sigma": sum(samples[sigma] * each for sigma, each in planned.seconds_of_gradient.items()),
         **without,

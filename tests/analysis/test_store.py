@@ -135,6 +135,9 @@ def test_create_refuses_what_is_there(path: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists already"):
         store.create(path, template(), PROVENANCE)
     assert snapshot(path) == before
+    if Path("/proc").is_dir():
+        with pytest.raises(UsageError, match="/proc takes no files: choose another place"), store.lock(Path("/proc/x")):
+            pass
     with pytest.raises(UsageError, match=r"no folder .*nowhere to write probe.zarr in"):
         store.create(tmp_path / "nowhere" / "probe.zarr", template(), PROVENANCE)
 

@@ -286,3 +286,12 @@ def test_processes_share_the_cells_and_change_no_byte(reference, tmp_path, capsy
     code, _, err = probes(capsys, *RUN, "--jobs", "2", "--out", tmp_path / "jobs.zarr")
     assert code == 0, err
     assert same_arrays(reference, tmp_path / "jobs.zarr")
+
+
+def test_what_is_no_store_is_refused_before_a_model_loads(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(model, "load", lambda *_: pytest.fail("the model was loaded first"))
+    (tmp_path / "zarr.json").write_text("{}")
+    assert exit_code(app, ["grad", "--out", str(tmp_path)], name="probes") == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"probes: {tmp_path}: not a probe store: its zarr.json cannot be read as one"
+    ]

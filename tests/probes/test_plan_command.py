@@ -199,6 +199,9 @@ def test_what_is_not_asked_about_native_says_so_and_nothing_to_settle_is_no_succ
     idle = data.isel(arm=[0, 0], arm_2=[0, 0]).assign_coords(arm=data["arm"].values, arm_2=data["arm_2"].values)
     store.write(tmp_path / "idle.zarr", schema.described(idle), Provenance("", {}, Code("")))
     out = " ".join(run(capsys, tmp_path / "idle.zarr")[1].split())
+    (cell,) = (planned := plan(store.open_store(tmp_path / "idle.zarr"), Asked(0.2))).cells
+    assert planned.seconds_of_gradient[0.3] == pytest.approx(0.5 / (8 * 4))  # of the baseline alone
+    assert not cell.active
     assert "Every arm makes the native step at every sigma: there is nothing to settle." in out
     assert "Every verdict is settled" not in out
 
