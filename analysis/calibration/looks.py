@@ -14,7 +14,7 @@ import numpy as np
 from analysis import moments, verdict
 from analysis.calibration.cases import RESOLUTIONS, Case, Spectra, grid
 from analysis.calibration.simulate import questions, rates
-from analysis.sequential import Looks
+from analysis.sequential import TOTAL, TOTALS, Looks
 from analysis.synthetic import Draws, Planted, gram_arrays
 
 IMAGES_A_LOOK = (4, 6, 16)
@@ -41,7 +41,8 @@ def under_looks(
     for count in looks.counts:
         part = measured if count == looks.counts[-1] else _first(drawn, count)
         for rule, question in questions(case, world, drawn, part).items():
-            found = verdict.decide(question, part.baseline, level=looks.level(rule)).verdict[:, 0]
+            level = looks.level_of(TOTALS.get(rule, TOTAL))  # gap, which may stop no sweep, is tried at that of others
+            found = verdict.decide(question, part.baseline, level=level).verdict[:, 0]
             used = ever.setdefault(f"images_{rule}", np.full(len(found), float(looks.counts[-1])))
             going = ~(ever.get(f"safe_{rule}", False) | ever.get(f"harmful_{rule}", np.zeros(len(found), bool)))
             used[going & (found != verdict.UNRESOLVED)] = count
@@ -61,6 +62,6 @@ def look_grid(spectra: Spectra, looks: int) -> Iterator[Case]:
 
     A bias across the leading directions is hardly ever called wrongly, so one design of it is enough.
     """
-    designs = [(each * looks, 1) for each in IMAGES_A_LOOK]
+    designs = [*((each * looks, 1) for each in IMAGES_A_LOOK), (IMAGES_A_LOOK[1] * looks, 2)]
     yield from grid("images", spectra, designs, RESOLUTIONS, ["leading"])
     yield from grid("images", spectra, designs[1:2], RESOLUTIONS[1:2], ["across"])

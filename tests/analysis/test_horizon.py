@@ -171,6 +171,16 @@ def test_growth_is_the_slope_of_the_mean_logarithm_with_its_error_over_jitters()
     assert np.mean(np.abs(z) < stats.t.ppf(0.975, 7)) == pytest.approx(0.95, abs=0.03)
 
 
+def test_the_error_of_growth_is_that_of_a_mean_over_jitters_and_seeds():
+    distance, moved, floor = grown([0.1, 0.15], noise=0.2, seed=3)
+    slopes = np.array([[np.polyfit(STEPS, np.log(of_seed[:, j]), 1)[0] for j in range(8)] for of_seed in distance])
+    found = growth(distance, moved, floor, STEPS)
+    assert found.fitted == ((1, 32), (1, 32))
+    assert found.rate == pytest.approx(slopes.mean())
+    # The variance of each seed's mean over 8 jitters; the mean of two seeds has half the root of their sum.
+    assert found.error == pytest.approx(np.sqrt((slopes.var(1, ddof=1) / 8).sum()) / 2)
+
+
 def test_jitters_that_are_too_large_from_the_start_are_told_as_such():
     distance, moved, floor = grown([0.2])
     assert not growth(distance, moved, np.full_like(floor, 1.0), STEPS).too_large

@@ -13,7 +13,7 @@ from scipy import special, stats
 from analysis import synthetic
 from analysis.calibration import Case, looks, power_laws
 from analysis.errors import UsageError
-from analysis.sequential import TOTAL, Looks, crossing, nominal_level
+from analysis.sequential import TOTAL, TOTALS, Looks, crossing, nominal_level
 
 EQUAL = {number: tuple(float(share) for share in np.arange(1, number + 1) / number) for number in (1, 2, 4, 8)}
 
@@ -81,7 +81,7 @@ def test_false_verdicts_stay_rare_over_all_looks_together() -> None:
 def test_the_level_of_a_single_look_would_be_too_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     at, case = Looks.equally_spaced(32, 8), replace(HARD, images=32)
     kept = looks.simulate(case, at, repeats=600, seed=0)["safe_relative"]
-    monkeypatch.setattr(Looks, "level", lambda *_: TOTAL)
+    monkeypatch.setattr(Looks, "level_of", lambda *_: TOTAL)
     eager = looks.simulate(case, at, repeats=600, seed=0)["safe_relative"]
     assert kept < 0.07 < 0.09 < eager
 
@@ -116,7 +116,7 @@ def test_sizes_hold_over_every_spectrum(number: int) -> None:
     too_large = []
     for seed, case in enumerate(cases):
         found = looks.simulate(case, Looks.equally_spaced(case.images, number), repeats=2000, seed=seed)
-        for name in ("safe_relative", "harmful_relative", "safe_angle", "harmful_angle"):
+        for name in (f"{verdict}_{rule}" for verdict in ("safe", "harmful") for rule in TOTALS):
             if found[name] > 0.06 + 0.016:  # three standard errors of a rate of 6 % over the repeats
                 too_large.append(f"{case.name}: {name} {found[name]:.4f}")
     assert too_large == []

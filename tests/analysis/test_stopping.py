@@ -66,7 +66,7 @@ def test_a_rule_that_errs_more_often_has_a_lower_level(clear: xr.Dataset) -> Non
     """Verdicts that lie between the level of ``budget`` and that of the others stop no cell."""
     part = total(clear, 6)
     lower, higher = LOOKS.level("budget"), LOOKS.level("relative")
-    assert (lower, higher) == (nominal_level((0.5, 1.0), 0.04), nominal_level((0.5, 1.0), 0.05))
+    assert (lower, higher) == (nominal_level((0.5, 1.0), 0.025), nominal_level((0.5, 1.0), 0.05))
     stopped = []
     for margin in np.geomspace(0.1, 1000.0, 400):
         decided = verdict.decide(verdict.budget(part, float(margin)), part.baseline)
