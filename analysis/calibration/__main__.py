@@ -1,7 +1,8 @@
-"""`python -m analysis.calibration [REPEATS] [--looks K | --forecasts]`: worst sizes and coverages over the full grid.
+"""`python -m analysis.calibration [REPEATS] [--looks K | --forecasts | --marks]`: what docs/method.md says of errors.
 
-With ``--looks`` sizes under that many looks; with ``--forecasts`` how often forecasts of `probes plan` come true. The
-fourth spectrum is that of the store given by `--store`, or of the mini model.
+Worst sizes and coverages over the full grid, as a table; with ``--looks`` sizes under that many looks; with
+``--forecasts`` how often forecasts of `probes plan` come true; with ``--marks`` how often intervals of marks hold the
+truth. The fourth spectrum is that of the store given by `--store`, or of the mini model.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from analysis import synthetic
-from analysis.calibration import forecasts, looks
+from analysis.calibration import forecasts, looks, marks
 from analysis.calibration.cases import Case, full_grid, power_laws
 from analysis.calibration.simulate import simulate
 from analysis.sequential import Looks
@@ -53,12 +54,18 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     """Run the grid, progress on standard error, the table on standard output."""
     parser = argparse.ArgumentParser(prog="python -m analysis.calibration")
-    parser.add_argument("repeats", type=int, nargs="?", help="of each case; default: 4000, with --forecasts 15")
+    parser.add_argument(
+        "repeats", type=int, nargs="?", help="of each case; default: 4000, with --forecasts 15, with --marks 600"
+    )
     parser.add_argument("--store", help="probe store to take the fourth spectrum from")
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--looks", type=int, help="look this often, and stop when the verdict is settled")
     other.add_argument("--forecasts", action="store_true", help="pilots, and the sweeps that they ask for")
+    other.add_argument("--marks", action="store_true", help="intervals of equivalent doses")
     arguments = parser.parse_args()
+    if arguments.marks:
+        print(marks.table(marks.coverage(repeats=arguments.repeats or 600)))
+        return
     if arguments.forecasts:
         print(forecasts.table(forecasts.simulate(repeats=arguments.repeats or 15)))
         return

@@ -171,6 +171,12 @@ def test_growth_is_the_slope_of_the_mean_logarithm_with_its_error_over_jitters()
     assert np.mean(np.abs(z) < stats.t.ppf(0.975, 7)) == pytest.approx(0.95, abs=0.03)
 
 
+def test_a_distance_that_was_once_saturated_is_not_looked_at_again():
+    distance, moved, floor = grown([0.2])
+    distance[:, 3] = 0.5  # step 8; at 16 it is small again
+    assert growth(distance, moved, floor, STEPS).fitted == ((1, 4),)
+
+
 def test_the_error_of_growth_is_that_of_a_mean_over_jitters_and_seeds():
     distance, moved, floor = grown([0.1, 0.15], noise=0.2, seed=3)
     slopes = np.array([[np.polyfit(STEPS, np.log(of_seed[:, j]), 1)[0] for j in range(8)] for of_seed in distance])
@@ -225,6 +231,7 @@ def test_the_report_and_the_object_say_the_same():
     answer = assess(horizon_store(seeds=(3, 4)))
     text, told = as_text(answer), json.loads(json.dumps(as_json(answer, {}), allow_nan=False))
     assert "planted" in text
+    assert "geometric means over seeds" in " ".join(text.split())
     assert "dose 1: 8 (95 %: 8 to 8; by seed 8, 8)" in text
     assert told["horizons"][1]["horizon"] == {"step": 8, "open": False}
     assert told["growth"]["rate"] == pytest.approx(0.1)
