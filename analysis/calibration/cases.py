@@ -108,6 +108,7 @@ def full_grid(spectra: Spectra) -> list[Case]:
         grid("images", spectra, [(24, 1)], hard),
         grid("images", spectra, [(96, 1)], hard[:1]),
         grid("images", steep, [(8, 2)], hard[1:]),
+        grid("images", spectra, [(24, 2)], hard[1:], ["leading"]),
         grid("corpus", spectra, [(4, 4)]),
         grid("corpus", spectra, [(20, 4), (8, 8)], hard[1:]),
         grid("corpus", steep, [(20, 4), (8, 8)], hard[:1]),

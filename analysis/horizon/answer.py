@@ -25,7 +25,7 @@ class Answer:
     """Figures of the seeds that are done.
 
     figures: separation[seed, step, block, arm], nonlinearity, length_ratio, blurred[seed, step, block, dose] (whether
-    rounding could make a non-linearity, which then is NaN), floor[seed, step, block], the block ``total`` first;
+    rounding could make a non-linearity: both are NaN there), floor[seed, step, block], the block ``total`` first;
     reaches, saturated: by block and name of dose, of every dose whose half was run; growth: None where there are no
     jitters; about: attributes of the store.
     """
@@ -72,8 +72,8 @@ def assess(dataset: "xr.Dataset") -> Answer:
     squares = squared_distances(gram)
     by_rounding = of_rounding(squares[..., rungs], rounding[..., None], np.array(steps)[:, None, None])
     blurred = by_rounding > OF_ROUNDING * LIMIT
-    bent = np.where(blurred, np.nan, bent)
     ratio = np.stack([length_ratio(gram, place, place - 1) for place in rungs], -1)
+    bent, ratio = (np.where(blurred, np.nan, figure) for figure in (bent, ratio))
     with np.errstate(divide="ignore", invalid="ignore"):
         floor = np.where(squares[..., 0] > 0, np.sqrt(rounding / squares[..., 0]), np.nan)
     blocks, of_doses = [TOTAL, *done["block"].values.tolist()], [names[place] for place in rungs]

@@ -83,6 +83,7 @@ def test_a_nonlinearity_that_rounding_could_make_is_left_out_and_told():
     answer = assess(coarse)
     bent, before = (assess(one).figures["nonlinearity"].sel(block="total", dose="1").values for one in (coarse, clear))
     assert np.isnan(bent[:, 2]).all()
+    assert np.isnan(answer.figures["length_ratio"].sel(block="total", dose="1", step=4)).all()
     assert np.array_equal(np.delete(bent, 2, 1), np.delete(before, 2, 1))
     assert answer.reaches["total"]["1"].horizon == End(8, False)
     assert "A '-' of NL at step 4: float32 rounding alone could make half of 0.1 there." in " ".join(
