@@ -56,7 +56,8 @@ def squared(arm: str) -> xr.DataArray:
 
 def over_seeds(values: xr.DataArray) -> xr.DataArray:
     """Geometric mean, [step]."""
-    return np.exp(np.log(values.where(values > 0)).mean("seed"))
+    logs = xr.DataArray(np.log(values.where(values > 0)))
+    return xr.DataArray(np.exp(logs.mean("seed")))
 
 
 separation = {arm: (squared(arm) / squared(arms[0])) ** 0.5 for arm in arms[1:]}
