@@ -8,7 +8,7 @@ file can see it and a resumed run can compare it with its own::
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -79,11 +79,18 @@ def differences(now: Provenance, stored: Provenance) -> list[str]:
         ("hash", now.hashes, stored.hashes),
         ("environment", now.environment, stored.environment),
     ):
-        ours, theirs = _opened(json.loads(_to_json(one))), _opened(json.loads(_to_json(other)))
-        for name in sorted({*ours, *theirs}):
-            if name not in ours or name not in theirs or ours[name] != theirs[name]:
-                lines.append(f"{kind} {name} is {_shown(ours, name)}, it was {_shown(theirs, name)}")
+        lines += _differing(kind, json.loads(_to_json(one)), json.loads(_to_json(other)))
     return lines
+
+
+def _differing(kind: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each entry that differs; of a group that both have, for each of its own."""
+    for name in sorted({*ours, *theirs}):
+        one, other = ours.get(name), theirs.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from _differing(f"{kind} {name}", one, other)
+        elif name not in ours or name not in theirs or one != other:
+            yield f"{kind} {name} is {_shown(ours, name)}, it was {_shown(theirs, name)}"
 
 
 def this_code() -> Code:
@@ -111,14 +118,6 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 def _to_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
-
-
-def _opened(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """A group of entries entry by entry, so that the one of them that differs is named: ``until_resolved margin``."""
-    opened: dict[str, Any] = {}
-    for name, value in entries.items():
-        opened |= {f"{name} {part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
-    return opened
 
 
 def _shown(entries: Mapping[str, Any], name: str) -> str:

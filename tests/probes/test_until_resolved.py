@@ -23,6 +23,8 @@ from probes.preparation import resolve_arms
 from probes.settings import Settings, Until, until
 from probes.until_resolved import stopping_of
 
+pytestmark = pytest.mark.usefixtures("determinism_put_back")
+
 IMAGES = tuple(f"image_{place:02d}" for place in range(16))
 BIAS = {"native": 0.0, "mild": 0.19, "wild": 1.0}
 """Along the first coordinate, of a mean gradient of length 1; at the second sigma a twentieth of it."""
@@ -188,7 +190,6 @@ def test_a_dry_run_says_that_it_is_the_worst_case() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("determinism_put_back")
 def test_the_command_stops_and_goes_on_with_one_process_or_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,7 +208,6 @@ def test_the_command_stops_and_goes_on_with_one_process_or_two(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("determinism_put_back")
 def test_a_pilot_is_made_kept_and_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
