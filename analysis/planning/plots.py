@@ -1,6 +1,7 @@
 """A plan as a picture: what would settle each verdict, and what the pilot's size detects. It computes nothing."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -35,8 +36,8 @@ def plan_figure(planned: Planned) -> Figure:
             cells = [cell for cell in planned.cells if cell.arm == arm]
             draw_sizes(left, planned, cells, COLOURS[place % len(COLOURS)])
             seen = [(cell.sigma, cell.smallest_bias) for cell in cells if math.isfinite(cell.smallest_bias)]
-            right.plot(*zip(*seen, strict=True), color=COLOURS[place % len(COLOURS)], linewidth=1.1) if seen else None
-        left.plot(*zip(*((cell.sigma, size(planned, cell)) for cell in planned.cells), strict=True), zorder=0, **PILOT)
+            draw_line(right, seen, color=COLOURS[place % len(COLOURS)], linewidth=1.1)
+        draw_line(left, [(sigma, size(planned, sigma)) for sigma in planned.images], zorder=0, **PILOT)
         left.set(yscale="log", ylabel=f"{unit(planned)} that settle the verdict")
         right.set(ylabel=r"smallest $\rho$ told from none", ylim=(0.0, None))
         if planned.asked.rule == "relative":
@@ -52,9 +53,9 @@ def plan_figure(planned: Planned) -> Figure:
 def draw_sizes(axes: Axes, planned: Planned, cells: list[Cell], colour: str) -> None:
     """One arm: settled cells at the pilot's size, open ones at their forecast, or above all of them without one."""
     known = [(cell.sigma, getattr(cell.option, unit(planned))) for cell in cells if cell.option is not None]
-    axes.plot(*zip(*known, strict=True), color=colour, linewidth=0.7, zorder=1) if known else None
+    draw_line(axes, known, color=colour, linewidth=0.7, zorder=1)
     for cell in cells:
-        y, mark = size(planned, cell), MARKS[cell.verdict]
+        y, mark = size(planned, cell.sigma), MARKS[cell.verdict]
         if cell.option is not None:
             y = getattr(cell.option, unit(planned))
         elif cell.verdict == UNRESOLVED:
@@ -62,14 +63,19 @@ def draw_sizes(axes: Axes, planned: Planned, cells: list[Cell], colour: str) -> 
         axes.plot(cell.sigma, y, linestyle="none", zorder=3, **{**mark, "color": colour})
 
 
+def draw_line(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
+    """Through (x, y) of each point."""
+    axes.plot([x for x, _ in points], [y for _, y in points], **style)
+
+
 def unit(planned: Planned) -> str:
     """What a larger sweep has more of."""
     return "images" if planned.asked.population == "images" else "draws"
 
 
-def size(planned: Planned, cell: Cell) -> int:
+def size(planned: Planned, sigma: float) -> int:
     """How many of it the pilot has."""
-    return planned.images[cell.sigma] if planned.asked.population == "images" else planned.draws
+    return planned.images[sigma] if planned.asked.population == "images" else planned.draws
 
 
 def _title(planned: Planned) -> str:

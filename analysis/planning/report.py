@@ -88,7 +88,7 @@ def _sweep(planned: Planned) -> str:
         f"number: {duration(whole['seconds_by_sigma'])}."
     ]
     if left:
-        lines.append(f"{left} unresolved verdicts have no forecast and are not counted.")
+        lines.append(f"Unresolved verdicts without a forecast, which are not counted: {left}.")
     return "\n".join(map(_filled, lines))
 
 
