@@ -53,17 +53,8 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     one = settings.threads or settings.device != "cpu"
     jobs = settings.jobs or (1 if one else jobs_for(sweep.cells))
     room = make_room(settings, sweep, out, jobs)
-    at = f"\ncheckpoints after {', '.join(map(str, sweep.steps))} steps" if sweep.steps else ""
-    say(f"{sigmas}{at}\narms: {', '.join(arm.text for arm in arms)}")
-    if sweep.stopping is not None:
-        looks, waiting = sweep.stopping.looks, ", ".join(sweep.stopping.arms)
-        when = (
-            f"stops at {listed(early)} images when these are settled"
-            if (early := looks.counts[:-1])
-            else "has one look"
-        )
-        say(f"a cell {when}: {waiting}")
     if dry_run:
+        introduce(sweep, sigmas)
         assert isinstance(sweep.measure, StepGradients)
         memory = memory_of(sweep, sweep.measure, arms, tokens, room)
         say(str(memory))  # before anything is computed, which may be too much
@@ -76,6 +67,7 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
     )
     with sweeps.store.lock(out):
         missing = sweeps.open_or_create(out, sweep, room, provenance, tokens)
+        introduce(sweep, sigmas)  # not before: a store made otherwise is one line
         if missing:
             check_repeats(sweep.at(0)[0], arms, settings.attention)
             per_cell = len(sweep.arms) * len(sweep.images) * sweep.draws
@@ -97,6 +89,17 @@ def begin(settings: Settings) -> None:
     """Switches of the process, before anything is computed."""
     determinism.set_threads(settings.threads or 1)
     determinism.strict()
+
+
+def introduce(sweep: sweeps.Sweep, sigmas: grids.SigmaGrid) -> None:
+    """Say what will be measured."""
+    at = f"\ncheckpoints after {', '.join(map(str, sweep.steps))} steps" if sweep.steps else ""
+    say(f"{sigmas}{at}\narms: {', '.join(arm.text for arm in sweep.arms)}")
+    if sweep.stopping is None:
+        return
+    early, waiting = sweep.stopping.looks.counts[:-1], ", ".join(sweep.stopping.arms)
+    when = f"stops at {listed(early)} images when these are settled" if early else "has one look"
+    say(f"a cell {when}: {waiting}")
 
 
 def computing(given: tuple[Settings, Room, Path]) -> Callable[[int, Callable[[int], None]], dict[str, np.ndarray]]:
