@@ -215,7 +215,7 @@ def test_a_pilot_is_made_kept_and_used_again(
     asked = ["plan", "--arm", "demote:48", "--images", "4", "--draws", "1", "--sigma-grid", "0.9", "--json"]
     assert exit_code(app, asked, name="probes") == 0
     first = capsys.readouterr()
-    assert json.loads(first.out)["pilot"] == {"images": 4, "draws": 1}
+    assert json.loads(first.out)["pilot"] == {"images": [4], "draws": 1}
     assert "1 of 1 cells computed now" in first.err
     assert exit_code(app, asked, name="probes") == 0
     again = capsys.readouterr()
