@@ -116,7 +116,7 @@ def decide(question: Question, baseline: Jackknifed, *, level: float = LEVEL) ->
     contrast = scaled_difference(question.numerator, question.denominator, question.threshold)
     safe, harmful = _variances(question, contrast)
     degrees = degrees_of_freedom(contrast)
-    gate = one_sided_p(baseline.value, variance(baseline), degrees_of_freedom(baseline))
+    gate = resolved_p(baseline)
     p_safe = np.maximum(one_sided_p(-contrast.value, safe, degrees), gate)
     p_harmful = np.maximum(one_sided_p(contrast.value, harmful, degrees), gate)
     with np.errstate(invalid="ignore"):
@@ -124,9 +124,9 @@ def decide(question: Question, baseline: Jackknifed, *, level: float = LEVEL) ->
     return Verdict(verdict, p_safe, p_harmful, contrast, degrees, safe, harmful)
 
 
-def resolved(baseline: Jackknifed, *, level: float = LEVEL) -> np.ndarray:
-    """Whether |mu0|^2 is told from 0."""
-    return one_sided_p(baseline.value, variance(baseline), degrees_of_freedom(baseline)) < level
+def resolved_p(baseline: Jackknifed) -> np.ndarray:
+    """p value of |mu0|^2 being 0: without the baseline told from 0 nothing is said of an arm."""
+    return one_sided_p(baseline.value, variance(baseline), degrees_of_freedom(baseline))
 
 
 def _variances(question: Question, contrast: Jackknifed) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,9 @@ import numpy as np
 
 from analysis import forecast, moments, verdict
 from analysis.calibration.cases import HEAVY, MARGIN, Case, power_laws
+from analysis.calibration.simulate import first
 from analysis.planning import Outlook
-from analysis.synthetic import gram_arrays, sample
+from analysis.synthetic import sample
 
 CHANCE = 0.8
 MOST = 16.0
@@ -54,12 +55,6 @@ def settled(case: Case, repeats: int, seed: int) -> Iterator[bool]:
     for at in np.flatnonzero((_decided(pilot) == verdict.UNRESOLVED) & (factors <= MOST)):
         n = int(np.ceil(case.images * factors[at] - 1e-6))
         yield bool(_decided(first(drawn[at : at + 1], n))[0] != verdict.UNRESOLVED)
-
-
-def first(gradients: np.ndarray, images: int) -> moments.Moments:
-    """Moments of the first ``images`` of gradients [repeat, arm, image, draw, parameter]."""
-    image, draw, _ = gram_arrays(gradients[:, :, :images])
-    return moments.images(image, draw, baseline=0, arms=[1])
 
 
 def outlook(part: moments.Moments, margin: float) -> Outlook:

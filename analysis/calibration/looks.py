@@ -13,9 +13,9 @@ import numpy as np
 
 from analysis import moments, verdict
 from analysis.calibration.cases import RESOLUTIONS, Case, Spectra, grid
-from analysis.calibration.simulate import questions, rates
+from analysis.calibration.simulate import first, questions, rates
 from analysis.sequential import TOTAL, TOTALS, Looks
-from analysis.synthetic import Draws, Planted, gram_arrays
+from analysis.synthetic import Draws, Planted
 
 IMAGES_A_LOOK = (4, 6, 16)
 """Images that each look adds: as few as there may be, those of the default of ``probes grad``, and many."""
@@ -39,7 +39,7 @@ def under_looks(
     """What each simulated sweep comes to, [repeat]. ``measured``: moments of all images."""
     ever: dict[str, np.ndarray] = {}
     for count in looks.counts:
-        part = measured if count == looks.counts[-1] else _first(drawn, count)
+        part = measured if count == looks.counts[-1] else first(drawn.gradients, count)
         for rule, question in questions(case, world, drawn, part).items():
             level = looks.level_of(TOTALS.get(rule, TOTAL))  # gap, which may stop no sweep, is tried at that of others
             found = verdict.decide(question, part.baseline, level=level).verdict[:, 0]
@@ -49,12 +49,6 @@ def under_looks(
             for name in (verdict.SAFE, verdict.HARMFUL):
                 ever[f"{name}_{rule}"] = ever.get(f"{name}_{rule}", False) | (found == name)
     return ever
-
-
-def _first(drawn: Draws, count: int) -> moments.Moments:
-    """Moments of the first ``count`` images."""
-    image, draw, _ = gram_arrays(drawn.gradients[:, :, :count])
-    return moments.images(image, draw, baseline=0, arms=[1])
 
 
 def look_grid(spectra: Spectra, looks: int) -> Iterator[Case]:

@@ -46,6 +46,12 @@ def _drawn(case: Case, world: Planted, generator: np.random.Generator, repeats: 
     return drawn, moments.corpus(image, draw, cross, **places) if corpus else moments.images(image, draw, **places)
 
 
+def first(gradients: np.ndarray, images: int) -> moments.Moments:
+    """Moments of the first ``images`` of gradients [repeat, arm, image, draw, parameter]."""
+    image, draw, _ = gram_arrays(gradients[:, :, :images])
+    return moments.images(image, draw, baseline=0, arms=[1])
+
+
 def _outcomes(case: Case, world: Planted, drawn: Draws, measured: moments.Moments) -> dict[str, np.ndarray]:
     """Verdicts with the truth at the margin, and intervals that hold it."""
     out: dict[str, np.ndarray] = {}

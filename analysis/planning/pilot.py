@@ -257,4 +257,6 @@ def _smallest_bias(part: Moments, asked: Asked) -> np.ndarray:
         pairs = part.bias_curvature * np.maximum(_within(part), 0.0) / part.bias.replicates.shape[-2]
     square = smallest_square(part.bias_curvature, pairs, degrees_of_freedom(part.bias), asked.chance)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(verdict.resolved(part.baseline), np.sqrt(square / part.baseline.value), np.nan)
+        return np.where(
+            verdict.resolved_p(part.baseline) < verdict.LEVEL, np.sqrt(square / part.baseline.value), np.nan
+        )

@@ -9,7 +9,8 @@ from analysis import forecast, synthetic, verdict
 from analysis.base.jackknife import degrees_of_freedom
 from analysis.calibration import Case, power_laws
 from analysis.calibration.cases import MARGIN
-from analysis.calibration.forecasts import first, outlook, settled, simulate, table
+from analysis.calibration.forecasts import outlook, settled, simulate, table
+from analysis.calibration.simulate import first
 from analysis.planning import LARGEST, Asked, plan
 from analysis.planning.detect import smallest_square
 from analysis.planning.report import duration
