@@ -8,19 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from analysis.base import spectrum
 from analysis.verdict import LEVEL
 
 LIMIT = 1e6
 """A forecast beyond this many times the present number is not given."""
-
-
-def pair_variance(gram: Float[np.ndarray, "*cells n n"]) -> Float[np.ndarray, "*cells"]:
-    """Variance of U from pairs of noise alone, doubled as the jackknife doubles it."""
-    n = gram.shape[-1]
-    squares = spectrum.centred(gram) ** 2
-    off_diagonal = squares.sum((-2, -1)) - np.trace(squares, axis1=-2, axis2=-1)
-    return 4.0 * off_diagonal / (n * (n - 1)) ** 2
 
 
 def units_needed(

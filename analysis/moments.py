@@ -33,6 +33,7 @@ class Moments:
     ``noise_baseline``, ``noise_treated``  S of one sample (Eq. 10): total for images, within an image for the corpus
     ``same_image``                         mean over images of an image's own squared bias (Eq. 12); None with one draw
     ``bias_curvature``, ...                4 lambda / n, growth of a square's sampling variance with the square
+    ``bias_pairs``, ``baseline_pairs``     of a square's variance, what comes from pairs of noise (doubled)
     ``bias_gram``, ``baseline_gram``       per-image Gram matrices of delta and of the baseline
     """
 
@@ -46,6 +47,8 @@ class Moments:
     bias_curvature: Float[np.ndarray, "*cells arm"]
     baseline_curvature: Float[np.ndarray, "*cells arm"]
     same_image_curvature: Float[np.ndarray, "*cells arm"]
+    bias_pairs: Float[np.ndarray, "*cells arm"]
+    baseline_pairs: Float[np.ndarray, "*cells arm"]
     bias_gram: Pair
     baseline_gram: Pair
 
@@ -86,9 +89,11 @@ def over_units(
         noise_baseline=_less(ustatistic.mean_over_images(native_square), first),
         noise_treated=_less(ustatistic.mean_over_images(treated_square), last),
         same_image=same_image,
-        bias_curvature=4.0 * spectrum.typical_eigenvalue(delta) / n,
-        baseline_curvature=4.0 * spectrum.typical_eigenvalue(native) / n,
+        bias_curvature=4.0 * spectrum.eigenvalue_along_bias(*spectrum.traces(delta)) / n,
+        baseline_curvature=4.0 * spectrum.eigenvalue_along_bias(*spectrum.traces(native)) / n,
         same_image_curvature=np.zeros(delta.shape[:-2]) if same_image_curvature is None else same_image_curvature,
+        bias_pairs=spectrum.pair_variance(delta),
+        baseline_pairs=spectrum.pair_variance(native),
         bias_gram=delta,
         baseline_gram=native,
     )
@@ -113,6 +118,8 @@ def corpus(
         bias_curvature=_draw_curvature(delta_draw),
         baseline_curvature=_draw_curvature(native_draw),
         same_image_curvature=_draw_curvature(delta_draw) * delta_draw.shape[-3],
+        bias_pairs=_draw_pair_variance(delta_draw),
+        baseline_pairs=_draw_pair_variance(native_draw),
         bias_gram=delta,
         baseline_gram=native,
     )
@@ -161,15 +168,20 @@ def _within(draw: Float[np.ndarray, "*cells n draw draw"]) -> Jackknifed:
 
 
 def _draw_curvature(draw: Float[np.ndarray, "*cells n draw draw"]) -> Float[np.ndarray, "*cells"]:
-    """4 tr Sigma^2 / tr Sigma for Sigma = sum of W_i / (n^2 D), the noise of the corpus mean.
+    """4 lambda for Sigma = sum of W_i / (n^2 D), the noise of the corpus mean.
 
-    Products of different images' W are not stored; tr W_i W_j <= (tr W_i^2 + tr W_j^2) / 2 bounds them, with equality
-    when images have the same noise.
+    Products of different images' W are not stored; traces of them are at most the mean of those of each image's own
+    powers (Hoelder), with equality when images have the same noise.
     """
     n, draws = draw.shape[-3:-1]
     if draws < 3:
         return np.zeros(draw.shape[:-3])
-    trace, square = spectrum.traces(draw)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        typical = np.maximum(square.sum(-1), 0.0) / trace.sum(-1)
-    return np.where(trace.sum(-1) > 0.0, 4.0 * typical / (n * draws), 0.0)
+    trace, square, cube = (of_images.mean(-1) for of_images in spectrum.traces(draw))
+    return 4.0 * spectrum.eigenvalue_along_bias(trace, square, cube) / (n * draws)
+
+
+def _draw_pair_variance(draw: Float[np.ndarray, "*cells n draw draw"]) -> Float[np.ndarray, "*cells"]:
+    """4 tr Sigma^2 for the same Sigma, bounded in the same way."""
+    n, draws = draw.shape[-3:-1]
+    square = spectrum.traces(draw)[1].mean(-1)
+    return 4.0 * np.maximum(square, 0.0) / (n * draws) ** 2

@@ -32,6 +32,13 @@ MARKS: dict[str, dict[str, Any]] = {
     INACTIVE: {"color": "#BBBBBB", "marker": "_", "markersize": 4.5},
 }
 MARGIN: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2))}
+NO_FIGURE: dict[str, Any] = {
+    "color": "#7A7A7A",
+    "marker": 2,
+    "markersize": 6,
+    "markeredgewidth": 1.3,
+    "linestyle": "none",
+}
 WINDOW: dict[str, Any] = {"color": "#009E73", "alpha": 0.13, "linewidth": 0}
 STYLE: Any = {
     "font.size": 8,
@@ -104,8 +111,8 @@ def draw_curve(axes: Axes, cells: xr.Dataset, windows: Sequence[Window] = ()) ->
             continue
         axes.vlines(sigma[here], lower[here], upper[here], color=mark["color"], linewidth=1.3, zorder=2)
         axes.plot(sigma[here], value[here], linestyle="none", zorder=3, **mark)
-    for missing in sigma[~resolved]:
-        axes.axvline(missing, 0.0, 0.06, color="#7A7A7A", linewidth=1.3)
+    bottom = np.zeros((~resolved).sum())
+    axes.plot(sigma[~resolved], bottom, transform=axes.get_xaxis_transform(), clip_on=False, **NO_FIGURE)
     if images_vary(cells):
         axes.margins(y=0.12)
         top: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 5}
@@ -160,6 +167,8 @@ def _legend(assessed: xr.Dataset, shaded: bool) -> list[Line2D | Patch]:
         for verdict, mark in MARKS.items()
         if verdict != INACTIVE or (assessed["verdict"] == INACTIVE).any()
     ]
+    if assessed["relative_bias_squared"].sel(block=TOTAL).isnull().any():
+        handles.append(Line2D([], [], label="no figure", **NO_FIGURE))
     if assessed.attrs["rule"] == "relative":
         handles.append(Line2D([], [], label="margin", **MARGIN))
     if shaded:

@@ -120,5 +120,14 @@ def _to_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
+LONG = 8
+"""Entries beyond which a list is told by its ends."""
+
+
 def _shown(entries: Mapping[str, Any], name: str) -> str:
-    return json.dumps(entries[name]) if name in entries else "absent"
+    if name not in entries:
+        return "absent"
+    value = entries[name]
+    if isinstance(value, list) and len(value) > LONG:
+        return f"{len(value)} entries, {json.dumps(value[0])} to {json.dumps(value[-1])}"
+    return "a group of settings" if isinstance(value, dict) else json.dumps(value)

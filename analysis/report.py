@@ -73,7 +73,7 @@ def question(answer: Answer, more: str = "") -> str:
     images = of_images(answer.assessed["images_used"].values)
     lines = [
         f"Single-step gradients of treated and {attributes['baseline']} training steps: {sizes['sigma']} sigmas{more}, "
-        f"{sizes['block'] - 1} blocks, {images} x {answer.draws} draws, metric {answer.metric}"
+        f"{sizes['block'] - 1} blocks, {images} x {counted(answer.draws, 'draw')}, metric {answer.metric}"
         + (f" (others: --metric {', '.join(others)})." if others else "."),
         f"{asked} (rule {attributes['rule']}, margin {attributes['margin']:g})",
         f"Population: {POPULATIONS[attributes['population']]}.",
@@ -85,7 +85,12 @@ def question(answer: Answer, more: str = "") -> str:
 def of_images(used: Iterable[int]) -> str:
     """``24 images``, or the fewest and the most of a sigma."""
     numbers = sorted(set(used))
-    return f"{numbers[0]} images" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} images"
+    return counted(numbers[0], "image") if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} images"
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 draw``, ``2 draws``."""
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def images_used(assessed: xr.Dataset) -> Iterator[str]:

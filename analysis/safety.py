@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from analysis import estimate, forecast, moments, simultaneous, trust, verdict
+from analysis.base import spectrum
 from analysis.errors import Refused, UsageError
 from analysis.moments import Moments
 from analysis.schema import TOTAL
@@ -58,10 +59,10 @@ def assess(
     request = Request(baseline, population, rule, margin, control)
     check(dataset, request)
     looks = looks_of(dataset)
-    warnings = [] if looks is None else [_of_looks(looks, rule)]
     done = np.flatnonzero(dataset["done"].values)
     if not done.size:
         raise UsageError("no cell of this store is done; resume the sweep that writes it")
+    warnings = [] if looks is None else [_of_looks(looks, rule, dataset["images_used"].values[done])]
     if done.size < dataset.sizes["sigma"]:
         missing = np.setdiff1d(np.arange(dataset.sizes["sigma"]), done)
         listed = ", ".join(f"{value:g}" for value in dataset["sigma"].values[missing])
@@ -85,11 +86,13 @@ def level_of(looks: Looks | None, rule: str) -> float:
     return verdict.LEVEL if looks is None else looks.level(rule)
 
 
-def _of_looks(looks: Looks, rule: str) -> str:
-    """What is special about the verdicts of a sweep that stopped by what it saw."""
-    counts, total = ", ".join(map(str, looks.counts)), f"{100 * TOTALS[rule]:g} %"
+def _of_looks(looks: Looks, rule: str, used: np.ndarray) -> str:
+    """What is special about the verdicts of a sweep that stopped by what it saw; used: images [sigma]."""
+    counts, total = ", ".join(map(str, looks.counts[:-1])), f"{100 * TOTALS[rule]:g} %"
+    early = int((used < looks.counts[-1]).sum())
     return (
-        f"a sigma stopped at one of {counts} images, as soon as its verdicts were settled: verdicts are at one-sided "
+        f"a sigma was to stop at {counts} images as soon as its verdicts were settled, and {early or 'none'} of "
+        f"{used.size} did before all {looks.counts[-1]}: verdicts are at one-sided "
         f"{100 * looks.level(rule):.2f} % a look, {total} over all looks; windows and gates at 2.5 % over all looks; "
         "intervals are those of a fixed number of images"
     )
@@ -177,7 +180,7 @@ def _verdict(part: Moments, request: Request, arms: list[str], looks: Looks | No
     units = contrast.replicates.shape[-1]
     pairs = np.zeros_like(spread)
     if request.population == "images" and question.gram is not None:
-        pairs = forecast.pair_variance(question.gram)
+        pairs = spectrum.pair_variance(question.gram)
     needed = forecast.units_needed(contrast.value, spread, pairs, decided.degrees, units)
     needed = np.where(unresolved, needed, np.nan)
     nothing = np.full_like(needed, np.nan)

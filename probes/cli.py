@@ -75,7 +75,7 @@ def grad(
         typer.Option("--until-resolved", help="A sigma takes no more images once its verdicts are settled."),
     ] = False,
     looks: Annotated[
-        int | None, typer.Option(min=1, help="--until-resolved: how often to look.", show_default="4")
+        int | None, typer.Option(help="--until-resolved: how often to look, 2 or more.", show_default="4")
     ] = None,
     rule: Annotated[
         str | None, typer.Option(help="--until-resolved: relative, angle or budget.", show_default="relative")
@@ -279,7 +279,7 @@ def plan(
         from analysis.errors import UsageError
 
         option = f"--{next(iter(given))}".replace("_", "-")
-        raise UsageError(f"{option} is of a pilot that is to be made, and {store} is one: leave {option} or it out")
+        raise UsageError(f"{option} is of a pilot that is to be made, and {store} is one: leave one of the two out")
     print_plan(store, asked, step=step, json_object=json, png=png)
 
 

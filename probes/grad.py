@@ -82,7 +82,12 @@ def probe(settings: Settings, out: Path, *, dry_run: bool, json: bool) -> None:
         if sweep.folds is not None:
             finish(out, sweep.folds, list(sweep.metrics), sweep.blocks, len(sweep.sigmas))
     finished = {"store": str(out), "cells": sweep.cells, "computed": len(missing), "cross": room.cross}
-    print(json_text.dumps(finished) if json else f"{out}: {len(missing)} of {sweep.cells} cells computed now; complete")
+    told = f"{out}: {len(missing)} of {sweep.cells} cells computed now; complete"
+    if sweep.stopping is not None:
+        used, most = int(sweeps.store.open_store(out)["images_used"].sum()), len(sweep.images) * sweep.cells
+        finished |= {"images_used": used, "images": most}
+        told += f"; {used} of {most} images used"
+    print(json_text.dumps(finished) if json else told)
 
 
 def begin(settings: Settings) -> None:
@@ -98,8 +103,7 @@ def introduce(sweep: sweeps.Sweep, sigmas: grids.SigmaGrid) -> None:
     if sweep.stopping is None:
         return
     early, waiting = sweep.stopping.looks.counts[:-1], ", ".join(sweep.stopping.arms)
-    when = f"stops at {listed(early)} images when these are settled" if early else "has one look"
-    say(f"a cell {when}: {waiting}")
+    say(f"a cell stops at {listed(early)} images when these are settled: {waiting}")
 
 
 def computing(given: tuple[Settings, Room, Path]) -> Callable[[int, Callable[[int], None]], dict[str, np.ndarray]]:

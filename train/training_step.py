@@ -111,8 +111,8 @@ def check_finite(job: Job, step: int, inputs: list[StepInput], losses: Tensor, n
     image, sigma = job.order.of(step)[at].image, inputs[at].sigma.item()
     raise UsageError(
         f"step {step + 1}: {what}, {where} (image {image}, sigma {sigma:.4f}); "
-        "the step is not applied: go on from the last checkpoint with a smaller --learning-rate or a wider "
-        "--precision, or look at that image"
+        "the step is not applied: take a smaller --learning-rate (a run of train goes on from its last checkpoint) or "
+        "a wider precision, or look at that image"
     )
 
 

@@ -8,7 +8,7 @@ gradients are is set by two signal-to-noise ratios, since false verdicts are rar
 is. `python -m analysis.calibration` prints the table of docs/method.md, section 6.
 """
 
-from analysis.calibration.cases import HEAVY, MARGIN, RESOLUTIONS, Case, full_grid, grid, power_laws
+from analysis.calibration.cases import HEAVY, MARGIN, RESOLUTIONS, Case, full_grid, grid, outstanding_grid, power_laws
 from analysis.calibration.simulate import simulate
 
-__all__ = ["HEAVY", "MARGIN", "RESOLUTIONS", "Case", "full_grid", "grid", "power_laws", "simulate"]
+__all__ = ["HEAVY", "MARGIN", "RESOLUTIONS", "Case", "full_grid", "grid", "outstanding_grid", "power_laws", "simulate"]

@@ -13,10 +13,9 @@ from itertools import product
 
 import numpy as np
 
-from analysis import forecast, moments, verdict
+from analysis import moments, planning, verdict
 from analysis.calibration.cases import HEAVY, MARGIN, Case, power_laws
 from analysis.calibration.simulate import first
-from analysis.planning import Outlook
 from analysis.synthetic import sample
 
 CHANCE = 0.8
@@ -57,12 +56,9 @@ def settled(case: Case, repeats: int, seed: int) -> Iterator[bool]:
         yield bool(_decided(first(drawn[at : at + 1], n))[0] != verdict.UNRESOLVED)
 
 
-def outlook(part: moments.Moments, margin: float) -> Outlook:
+def outlook(part: moments.Moments, margin: float) -> planning.Outlook:
     """What rule ``relative`` may come to, for a population of images."""
-    question = verdict.relative(part, margin)
-    assert question.gram is not None
-    pairs = forecast.pair_variance(question.gram), forecast.pair_variance(part.baseline_gram)
-    return Outlook.of(question, part.baseline, pairs=pairs[0], baseline_pairs=pairs[1])
+    return planning.outlook(part, verdict.relative(part, margin), planning.Asked(margin))
 
 
 def _decided(part: moments.Moments) -> np.ndarray:

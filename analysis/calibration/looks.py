@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from analysis import moments, verdict
-from analysis.calibration.cases import RESOLUTIONS, Case, Spectra, grid
+from analysis.calibration.cases import RESOLUTIONS, Case, Spectra, grid, outstanding_grid
 from analysis.calibration.simulate import first, questions, rates
 from analysis.sequential import TOTAL, TOTALS, Looks
 from analysis.synthetic import Draws, Planted
@@ -59,3 +59,4 @@ def look_grid(spectra: Spectra, looks: int) -> Iterator[Case]:
     designs = [*((each * looks, 1) for each in IMAGES_A_LOOK), (IMAGES_A_LOOK[1] * looks, 2)]
     yield from grid("images", spectra, designs, RESOLUTIONS, ["leading"])
     yield from grid("images", spectra, designs[1:2], RESOLUTIONS[1:2], ["across"])
+    yield from outstanding_grid("images", designs[:2])

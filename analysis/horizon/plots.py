@@ -118,8 +118,10 @@ def title(answer: Answer) -> str:
     parts += [f"{about['start']} start"] if "start" in about else []
     seeds = answer.figures.sizes["seed"]
     parts.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
-    between = "" if found.lower is None else f", 95 %: {found.lower} to {found.upper}"
+    notes = ["shaded"] * bool(found.horizon.step)
+    notes += [] if found.lower is None else [f"95 %: {found.lower} to {found.upper}"]
+    noted = f" ({', '.join(notes)})" if notes else ""
     return (
-        f"{', '.join(parts)}\nruler horizon at dose {answer.full}: {found.horizon} (shaded{between}); "
+        f"{', '.join(parts)}\nruler horizon at dose {answer.full}: {found.horizon}{noted}; "
         f"filled marks: NL below {LIMIT:g}"
     )

@@ -18,18 +18,19 @@ COLD = (
 )
 MEANING = (
     "Up to the horizon the separation of two runs measures the dose of what differs between them; beyond it, it only "
-    "tells that something does. A jitter that has grown as far as a dose is what any difference becomes."
+    "tells that something does."
 )
+OF_JITTERS = " A jitter that has grown as far as a dose is what any difference becomes."
 
 
 def as_text(answer: Answer) -> str:
     """The whole report, without a final newline."""
-    parts = [title(answer), table(answer), reach_lines(answer)]
+    parts = [title(answer), table(answer), *seeds_that_count(answer), reach_lines(answer)]
     if answer.growth is not None:
         parts.append(filled(growth_line(answer.growth, answer.figures["seed"].values.tolist())))
     if answer.about.get("start") == "cold":
         parts.append(filled(COLD))
-    return "\n\n".join([*parts, filled(MEANING)])
+    return "\n\n".join([*parts, filled(MEANING + OF_JITTERS * (answer.growth is not None))])
 
 
 def title(answer: Answer) -> str:
@@ -66,6 +67,18 @@ def table(answer: Answer) -> str:
         cells = " ".join(f"{shown(column[place]):>{width}}" for column in columns)
         lines.append(f"{step:>6} {treated:>8} {cells}")
     return "\n".join(lines)
+
+
+def seeds_that_count(answer: Answer) -> Iterator[str]:
+    """Which means are of some of the seeds alone."""
+    treated = answer.figures["treated"].values > 0
+    partly = [
+        f"{of_step.sum()} at step {step}"
+        for step, of_step in zip(answer.steps, treated.T, strict=True)
+        if of_step.any() and not of_step.all()
+    ]
+    if partly:
+        yield filled(f"Separations and NL are of the seeds with a treated step by then: {', '.join(partly)}.")
 
 
 def shown(value: float) -> str:

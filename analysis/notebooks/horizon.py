@@ -19,7 +19,7 @@
 # from the inner products in a store of `probes horizon`, with nothing but numpy, and compares with what the program
 # says. The formulas are in docs/method.md, section 11.
 #
-# `SIGMA_PROBES_HORIZON_STORE` names the store. One is made by `probes horizon --out horizon.zarr`.
+# `SIGMA_PROBES_HORIZON_STORE` names the store. One is made by `probes horizon --out demo/horizon.zarr`.
 
 # %%
 import os
@@ -31,7 +31,7 @@ import numpy as np
 import xarray as xr
 from IPython.display import display
 
-path = os.environ.get("SIGMA_PROBES_HORIZON_STORE", "horizon.zarr")
+path = os.environ.get("SIGMA_PROBES_HORIZON_STORE", "demo/horizon.zarr")
 data = xr.open_zarr(path, consolidated=False).load()
 # Blocks share no parameters, so inner products of the whole adapter are sums over blocks.
 gram = data["gram"].sum("block")

@@ -7,7 +7,7 @@ A forecast is a number of images (for the corpus, of draws) with which the verdi
 what may be true given the pilot (docs/method.md, section 6, "Planning").
 """
 
-from analysis.planning.pilot import Asked, Cell, Option, Planned, plan
+from analysis.planning.pilot import Asked, Cell, Option, Planned, outlook, plan
 from analysis.planning.predict import LARGEST, Outlook
 
-__all__ = ["LARGEST", "Asked", "Cell", "Option", "Outlook", "Planned", "plan"]
+__all__ = ["LARGEST", "Asked", "Cell", "Option", "Outlook", "Planned", "outlook", "plan"]

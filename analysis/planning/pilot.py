@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from analysis import forecast, verdict
+from analysis import verdict
 from analysis.base import spectrum
 from analysis.base.jackknife import degrees_of_freedom
 from analysis.errors import UsageError
@@ -75,6 +75,7 @@ class Cell:
 class Planned:
     """images [sigma], draws: the pilot's; seconds_of_gradient [sigma]: of all planned arms and the baseline, together.
 
+    unfinished: sigma that the pilot has not measured yet, of which nothing is told;
     level: one-sided, of the pilot's own verdicts: that of a look where its cells stopped by what had been seen.
     """
 
@@ -83,6 +84,7 @@ class Planned:
     draws: int
     cells: tuple[Cell, ...]
     seconds_of_gradient: dict[float, float]
+    unfinished: tuple[float, ...]
     level: float
 
 
@@ -119,7 +121,8 @@ def plan(dataset: xr.Dataset, asked: Asked) -> Planned:
         # An arm that makes the baseline's step is not measured again.
         seconds[of_sigma[0].sigma] = at[asked.baseline] + sum(at[cell.arm] for cell in of_sigma if cell.active)
         cells += of_sigma
-    return Planned(asked, images, dataset.sizes["draw"], tuple(cells), seconds, level)
+    unfinished = tuple(dataset["sigma"].values[~dataset["done"].values].tolist())
+    return Planned(asked, images, dataset.sizes["draw"], tuple(cells), seconds, unfinished, level)
 
 
 def _arms(dataset: xr.Dataset, asked: Asked) -> list[str]:
@@ -130,7 +133,7 @@ def _arms(dataset: xr.Dataset, asked: Asked) -> list[str]:
             raise UsageError(f"arm {arm!r} is not a treated arm of this store; it has {', '.join(held)}")
     if asked.arms and asked.control is not None and asked.control not in held:
         raise UsageError(f"control {asked.control!r} is not a treated arm of this store; it has {', '.join(held)}")
-    return list(asked.arms) or held
+    return list(dict.fromkeys(asked.arms)) or held
 
 
 def _seconds(dataset: xr.Dataset, index: int) -> dict[str, float]:
@@ -162,10 +165,10 @@ def _cells(
         dataset.sizes["draw"],
         int(dataset["images_used"].values[index]),
     )
-    outlook = _outlook(part, question, asked)
-    found = {draws: outlook.factor(asked.chance)}
+    ahead = outlook(part, question, asked)
+    found = {draws: ahead.factor(asked.chance)}
     for there in _other_draws(asked, draws):
-        found[there] = outlook.with_noise(*_noise_with(part, draws, there)).factor(asked.chance)
+        found[there] = ahead.with_noise(*_noise_with(part, draws, there)).factor(asked.chance)
     smallest = _smallest_bias(part, asked)
     for place, arm in enumerate(arms):
         said = verdict.INACTIVE if idle[place] else str(decided.verdict[total][place])
@@ -207,22 +210,18 @@ def _question(part: Moments, asked: Asked, arms: list[str]) -> verdict.Question:
     return verdict.RULES[asked.rule](part, asked.margin)
 
 
-def _outlook(part: Moments, question: verdict.Question, asked: Asked) -> Outlook:
+def outlook(part: Moments, question: verdict.Question, asked: Asked) -> Outlook:
+    """What the question may come to in larger sweeps."""
     pairs, base_pairs = _pairs(part, question, asked)
     return Outlook.of(question, part.baseline, pairs=pairs, baseline_pairs=base_pairs, positive=asked.control is None)
 
 
 def _pairs(part: Moments, question: verdict.Question, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
     """Variance of T and of |mu0|^2 from pairs of noise, as the jackknife shows it."""
-    if asked.population == "images":
-        own = np.zeros_like(part.bias.value) if question.gram is None else forecast.pair_variance(question.gram)
-        return own, forecast.pair_variance(part.baseline_gram)
-    # 4 tr Sigma^2 of the noise of the corpus mean, whose curvature is 4 tr Sigma^2 / tr Sigma.
-    images, draws = part.bias.replicates.shape[-2:]
-    delta = _within(part) / images
-    scale = 1.0 if asked.rule != "angle" else 0.25
-    base = part.noise_baseline.value / (images * draws)
-    return scale * part.bias_curvature * np.maximum(delta, 0.0), part.baseline_curvature * np.maximum(base, 0.0)
+    if asked.population == "corpus":
+        return (0.25 if asked.rule == "angle" else 1.0) * part.bias_pairs, part.baseline_pairs
+    own = np.zeros_like(part.bias.value) if question.gram is None else spectrum.pair_variance(question.gram)
+    return own, part.baseline_pairs
 
 
 def _within(part: Moments) -> np.ndarray:
@@ -251,11 +250,7 @@ def _trace(gram: np.ndarray) -> np.ndarray:
 
 def _smallest_bias(part: Moments, asked: Asked) -> np.ndarray:
     """Relative bias told from none at the present size; NaN where |mu0|^2 is not told from 0."""
-    if asked.population == "images":
-        pairs = forecast.pair_variance(part.bias_gram)
-    else:
-        pairs = part.bias_curvature * np.maximum(_within(part), 0.0) / part.bias.replicates.shape[-2]
-    square = smallest_square(part.bias_curvature, pairs, degrees_of_freedom(part.bias), asked.chance)
+    square = smallest_square(part.bias_curvature, part.bias_pairs, degrees_of_freedom(part.bias), asked.chance)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(
             verdict.resolved_p(part.baseline) < verdict.LEVEL, np.sqrt(square / part.baseline.value), np.nan

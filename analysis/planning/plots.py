@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from analysis.planning.pilot import Cell, Planned
 from analysis.planning.predict import LARGEST
 from analysis.plots import DPI, MARGIN, MARKS, STYLE
-from analysis.report import of_images, rule_in_words
+from analysis.report import counted, of_images, rule_in_words
 from analysis.verdict import HARMFUL, INACTIVE, SAFE, UNRESOLVED
 
 COLOURS = ("#0072B2", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6BB1")
@@ -81,7 +81,7 @@ def size(planned: Planned, sigma: float) -> int:
 def _title(planned: Planned) -> str:
     asked = planned.asked
     question = rule_in_words(asked.rule, asked.margin, asked.control or "", asked.baseline)
-    pilot = f"pilot: {of_images(planned.images.values())} x {planned.draws} draws"
+    pilot = f"pilot: {of_images(planned.images.values())} x {counted(planned.draws, 'draw')}"
     return f"{question}\n{pilot}; chance {100 * asked.chance:g} %"
 
 

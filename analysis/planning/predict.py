@@ -110,7 +110,9 @@ class Outlook:
         generator = np.random.default_rng(SEED)
         shape = (DRAWS, *self.contrast.deviations.shape[-2:])
         now, later = generator.standard_normal(shape), generator.standard_normal(shape)
-        tails = np.sqrt(self.degrees / generator.chisquare(self.degrees, (DRAWS, *self.degrees.shape)))
+        # One stream for every cell, so that none depends on which others are asked for.
+        below = generator.random(DRAWS).reshape(-1, *(1,) * self.degrees.ndim)
+        tails = np.sqrt(self.degrees / special.chdtri(self.degrees, below))
         drawn = {}
         for name in ("contrast", "denominator", "baseline"):
             moment: Moment = getattr(self, name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.planning.pilot import Cell, Option, Planned
 from analysis.planning.predict import LARGEST
-from analysis.report import POPULATIONS, WIDTH, of_images, rule_in_words
+from analysis.report import POPULATIONS, WIDTH, counted, of_images, rule_in_words
 from analysis.verdict import LEVEL
 
 HEADER = "  sigma   now         images x draws  gradients  {fewest:<20}  detects"
@@ -20,11 +20,17 @@ def as_text(planned: Planned) -> str:
     asked = planned.asked
     images = of_images(planned.images.values())
     opening = [
-        f"Pilot: {images} x {planned.draws} draws; against {asked.baseline}, sum over blocks.",
+        f"Pilot: {images} x {counted(planned.draws, 'draw')}; against {asked.baseline}, sum over blocks.",
         f"{rule_in_words(asked.rule, asked.margin, asked.control or '', asked.baseline)} (rule {asked.rule}, "
         f"margin {asked.margin:g})",
         f"Population: {POPULATIONS[asked.population]}.",
     ]
+    if planned.unfinished:
+        listed = ", ".join(f"{sigma:g}" for sigma in planned.unfinished)
+        opening.append(
+            f"The pilot is unfinished: of sigma {listed} nothing is told, nor counted below. The command that made it "
+            "goes on with it."
+        )
     if planned.level != LEVEL:
         opening.append(
             f"The pilot stopped by what it saw: its verdicts are at {100 * planned.level:.3g} %, and forecasts are of "
@@ -44,7 +50,8 @@ def _table(planned: Planned, arm: str) -> list[str]:
 def _row(cell: Cell) -> str:
     told = f"{cell.smallest_bias:.3f}" if math.isfinite(cell.smallest_bias) else "-"
     first, best = cell.option, fewest(cell)
-    size = f"{first.images:>6} x {first.draws:<5}  {first.gradients:>9,}" if first else f"{'-':>6}{'':>10}  {'-':>9}"
+    none = "-" if cell.settled else "?"
+    size = f"{first.images:>6} x {first.draws:<5}  {first.gradients:>9,}" if first else f"{none:>6}{'':>10}  {none:>9}"
     other = "" if best is None or best == first else f"{best.images} x {best.draws} = {best.gradients:,}"
     return f"  {cell.sigma:<6g}  {cell.verdict:<10}  {size}  {other:<20}  {told:>7}"
 
@@ -60,7 +67,8 @@ def _legend(planned: Planned) -> str:
     chance = f"{100 * planned.asked.chance:g} %"
     entries = {
         unit: f"with so many the verdict is settled in {chance} of what may be true after this pilot, whose own {unit} "
-        f"are among them; '-': settled now, or more than {LARGEST:g} times the pilot (take a larger pilot)",
+        f"are among them; '-': nothing more to settle; '?': more than {LARGEST:g} times the pilot, or it says too "
+        "little (take a larger pilot)",
         "gradients": "of the arm and the baseline at that sigma, all over again",
         "detects": f"the smallest relative bias that the pilot's size tells from none with a chance of {chance}; '-': "
         f"the {planned.asked.baseline} mean gradient is not told from zero",
@@ -82,13 +90,14 @@ def _sweep(planned: Planned) -> str:
                 f"Every arm makes the {planned.asked.baseline} step at every sigma: there is nothing to settle."
             )
         return _filled("Every verdict is settled: nothing more to measure.")
+    size = f"{whole['images']} images x {counted(whole['draws'], 'draw')}"
     lines = [
-        f"One sweep for all of them: {whole['images']} images x {whole['draws']} draws, {whole['gradients']:,} "
-        f"gradients, {duration(whole['seconds'])} in one process at the speed of the pilot; each sigma with its own "
-        f"number: {duration(whole['seconds_by_sigma'])}."
+        f"One sweep for all of them: {size}, {whole['gradients']:,} gradients, {duration(whole['seconds'])} in one "
+        f"process at the speed of the pilot; each sigma with its own number: {duration(whole['seconds_by_sigma'])}."
     ]
     if left:
-        lines.append(f"Unresolved verdicts without a forecast, which are not counted: {left}.")
+        there = f" at {counted(planned.draws, 'draw')}" * (planned.asked.population == "images")
+        lines.append(f"Unresolved verdicts without a forecast{there}, which are not counted: {left}.")
     return "\n".join(map(_filled, lines))
 
 
@@ -124,7 +133,11 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "population": asked.population,
         "control": asked.control,
         "chance": asked.chance,
-        "pilot": {"images": list(planned.images.values()), "draws": planned.draws},
+        "pilot": {
+            "images": list(planned.images.values()),
+            "draws": planned.draws,
+            "unfinished": list(planned.unfinished),
+        },
         "cells": [_cell(cell) for cell in planned.cells],
         "sweep": sweep(planned),
     }

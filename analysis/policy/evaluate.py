@@ -7,6 +7,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from analysis import forecast, verdict
+from analysis.base import spectrum
 from analysis.moments import Moments, Pairs, over_units
 from analysis.policy.material import Material
 from analysis.safety import figures
@@ -86,7 +87,7 @@ def verdicts(material: Material, part: Moments, rule: str, margin: float) -> dic
     decided = verdict.decide(question, part.baseline)
     contrast = decided.contrast
     spread = np.where(contrast.value < 0.0, decided.variance_safe, decided.variance_harmful)
-    pairs = np.zeros_like(spread) if question.gram is None else forecast.pair_variance(question.gram)
+    pairs = np.zeros_like(spread) if question.gram is None else spectrum.pair_variance(question.gram)
     needed = forecast.units_needed(contrast.value, spread, pairs, decided.degrees, material.units)
     squares = np.diagonal(part.bias_gram, axis1=-2, axis2=-1)
     idle = np.broadcast_to((squares == 0.0).all(-1)[-1], decided.verdict.shape)

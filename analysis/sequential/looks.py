@@ -29,8 +29,11 @@ class Looks:
     @classmethod
     def equally_spaced(cls, images: int, number: int) -> "Looks":
         """``number`` looks as equally spaced as whole images are. UsageError where the first would have too few."""
-        if number < 1:
-            raise UsageError(f"{number} looks: a verdict needs 1 or more")
+        if number < 2:
+            raise UsageError(
+                f"--looks {number}: give 2 or more; with a single one, at the end, nothing stops early, and a sweep of "
+                "fixed size has half the error"
+            )
         counts = tuple(round(images * look / number) for look in range(1, number + 1))
         if counts[0] < FEWEST:
             raise UsageError(

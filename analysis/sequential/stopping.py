@@ -59,7 +59,6 @@ class Stopping:
         """What a store says of it."""
         return {
             "looks": list(self.looks.counts),
-            "level": self.looks.level(self.rule),
             "arms": list(self.arms),
             "rule": self.rule,
             "margin": self.margin,

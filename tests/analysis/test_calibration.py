@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis import synthetic
-from analysis.calibration import HEAVY, Case, full_grid, grid, power_laws, simulate
+from analysis.calibration import HEAVY, Case, full_grid, grid, outstanding_grid, power_laws, simulate
 
 LARGEST_SIZE, SMALLEST_COVERAGE = 0.06, 0.93
 UNPROMISED = {
@@ -42,6 +42,8 @@ def test_promises_hold_in_the_hardest_cases() -> None:
     cases = [
         *grid("images", {"1/k": power_laws()["1/k"]}, [(4, 1), (16, 1)], [(1.5, 8.0)], ["leading"]),
         *grid("corpus", {"1/k": power_laws()["1/k"]}, [(6, 4)], [(1.5, 8.0)], ["leading"]),
+        *outstanding_grid("images", [(8, 1)]),
+        *outstanding_grid("corpus", [(4, 4)]),
     ]
     # Three standard errors of a rate of 6 % over 1000 repeats.
     problems = [
@@ -53,9 +55,19 @@ def test_promises_hold_in_the_hardest_cases() -> None:
 def test_a_plain_test_would_be_too_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("images", power_laws()["1/k2"], 16, bias_resolution=1.5)
     corrected = simulate(case, repeats=1000, seed=0)["safe_relative"]
-    monkeypatch.setattr("analysis.base.spectrum.typical_eigenvalue", lambda gram: np.zeros(gram.shape[:-2]))
+    monkeypatch.setattr("analysis.base.spectrum.eigenvalue_along_bias", lambda trace, *_: np.zeros_like(trace))
     plain = simulate(case, repeats=1000, seed=0)["safe_relative"]
     assert corrected < 0.04 < 0.06 < plain
+
+
+@pytest.mark.parametrize(("population", "images", "draws"), [("images", 24, 1), ("corpus", 8, 4)])
+def test_the_typical_eigenvalue_alone_is_too_eager_where_one_direction_stands_out(
+    population: str, images: int, draws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = next(outstanding_grid(population, [(images, draws)]))
+    corrected = simulate(case, repeats=600, seed=0)["safe_relative"]
+    monkeypatch.setattr("analysis.base.spectrum.SHARE", 0.0)
+    assert corrected < 0.05 < 0.07 < simulate(case, repeats=600, seed=0)["safe_relative"]
 
 
 def test_verdicts_have_power() -> None:

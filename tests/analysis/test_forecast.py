@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from analysis import forecast, moments, verdict
+from analysis.base import spectrum
 from analysis.synthetic import Planted, gram_arrays, power_law, sample
 
 
@@ -24,13 +25,6 @@ def test_no_effect_is_never_settled() -> None:
     assert np.isnan(forecast.units_needed(np.zeros(1), np.ones(1), np.zeros(1), np.full(1, 9.0), 10)).all()
 
 
-def test_pair_variance_is_the_variance_of_noise_alone_twice() -> None:
-    samples = np.random.default_rng(0).standard_normal((4000, 8, 30))
-    gram = samples @ samples.swapaxes(-1, -2)
-    truth = 2.0 * 30 / (8 * 7)
-    assert forecast.pair_variance(gram).mean() == pytest.approx(2.0 * truth, rel=0.3)
-
-
 def decided(world: Planted, images: int, seed: int) -> tuple[np.ndarray, verdict.Verdict]:
     """(images needed, verdicts) of 400 repeats at margin 0.2; images needed is at least ``images``."""
     drawn = sample(world, np.random.default_rng(seed), repeats=400, images=images)
@@ -40,7 +34,7 @@ def decided(world: Planted, images: int, seed: int) -> tuple[np.ndarray, verdict
     made = verdict.decide(question, part.baseline)
     spread = np.where(made.contrast.value < 0.0, made.variance_safe, made.variance_harmful)
     assert question.gram is not None
-    pairs = forecast.pair_variance(question.gram)
+    pairs = spectrum.pair_variance(question.gram)
     return forecast.units_needed(made.contrast.value, spread, pairs, made.degrees, images), made
 
 

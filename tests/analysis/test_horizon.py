@@ -253,6 +253,7 @@ def test_one_seed_without_jitters_is_told_too(tmp_path):
     answer = assess(horizon_store(seeds=(0,), jitters=0))
     assert answer.growth is None
     assert "dose 1: 8\n" in as_text(answer)
+    assert "jitter" not in as_text(answer)
     draw(answer, tmp_path / "one.png")
     assert (tmp_path / "one.png").stat().st_size > 10_000
 
@@ -265,6 +266,32 @@ def test_the_figure_shades_up_to_the_horizon():
         (shaded,) = axes.patches
         assert shaded.get_x() + shaded.get_width() == pytest.approx(8)
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_a_figure_without_a_linear_regime_speaks_of_no_shade():
+    from analysis.horizon import plots
+
+    short = assess(horizon_store(seeds=(3, 4)))
+    assert "(shaded, 95 %: 8 to 8)" in plots.title(short)
+    bent = horizon_store(seeds=(3, 4))
+    bent["gram"].values[..., 1:, 1:] += np.diag([1e3 * (place + 1) for place in range(bent.sizes["arm"] - 1)])
+    answer = assess(bent)
+    assert answer.reaches["total"]["1"].horizon == End(0, False)
+    assert "shaded" not in plots.title(answer)
+    assert all(not axes.patches for axes in plots.horizon_figure(answer).axes)
+
+
+def test_means_of_some_seeds_alone_are_told():
+    data = horizon_store(seeds=(3, 4))
+    assert "Separations and NL are of the seeds" not in as_text(assess(data))
+    data["treated"].values[0, :2] = 0
+    data["gram"].values[0, :2, ..., 1:] = 0.0
+    data["gram"].values[0, :2, :, 1:] = 0.0
+    first, second = data["step"].values[:2]
+    assert (
+        f"Separations and NL are of the seeds with a treated step by then: 1 at step {first}, 1 at step {second}."
+        in " ".join(as_text(assess(data)).split())
+    )
 
 
 def test_a_store_holds_the_dataset_and_the_missing_seed_is_asked_for_again(tmp_path):

@@ -50,7 +50,15 @@ def test_of_a_group_of_settings_the_one_that_differs_is_named() -> None:
     now, then = (replace(STORED, settings={"until": {"looks": [4, 8], "margin": m}}) for m in (0.5, 1.0))
     assert differences(now, then) == ["setting until margin is 0.5, it was 1.0"]
     assert differences(replace(now, settings={"until": None}), now) == [
-        'setting until is null, it was {"looks": [4, 8], "margin": 0.5}'
+        "setting until is null, it was a group of settings"
+    ]
+
+
+def test_long_lists_are_told_by_their_ends() -> None:
+    now, then = (replace(STORED, settings={"images": [f"{i}.png" for i in range(n)]}) for n in (8, 9))
+    assert differences(now, then) == [
+        'setting images is ["0.png", "1.png", "2.png", "3.png", "4.png", "5.png", "6.png", "7.png"], it was 9 entries, '
+        '"0.png" to "8.png"'
     ]
 
 

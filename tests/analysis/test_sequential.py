@@ -53,8 +53,9 @@ def test_looks_are_equally_spaced_and_end_with_every_image() -> None:
         UsageError, match="would have 3 and a verdict needs 4; give 16 images or more, or at most 3 looks"
     ):
         Looks.equally_spaced(12, 4)
-    with pytest.raises(UsageError, match="0 looks: a verdict needs 1 or more"):
-        Looks.equally_spaced(12, 0)
+    for number in (1, 0, -1):
+        with pytest.raises(UsageError, match=f"--looks {number}: give 2 or more"):
+            Looks.equally_spaced(12, number)
 
 
 def test_the_command_prints_what_is_used() -> None:

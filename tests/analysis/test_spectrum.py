@@ -9,11 +9,13 @@ from analysis.errors import UsageError
 from analysis.synthetic.from_store import noise_reduced
 
 
-def test_traces_are_unbiased_with_more_parameters_than_images() -> None:
+@pytest.mark.parametrize("vectors", [3, 4, 6])
+def test_traces_are_unbiased_with_more_parameters_than_images(vectors: int) -> None:
     values = synthetic.power_law(1.0, 60)
-    samples = 3.0 + np.random.default_rng(0).standard_normal((20000, 6, 60)) * np.sqrt(values)
-    trace, square = spectrum.traces(samples @ samples.swapaxes(-1, -2))
-    for got, truth in ((trace, 1.0), (square, (values**2).sum())):
+    samples = 3.0 + np.random.default_rng(0).standard_normal((20000, vectors, 60)) * np.sqrt(values)
+    traces = spectrum.traces(samples @ samples.swapaxes(-1, -2))
+    for power, got in enumerate(traces, 1):
+        truth = (values**power).sum() if (vectors, power) != (3, 3) else 0.0  # three vectors do not tell the cube
         assert got.mean() == pytest.approx(truth, abs=5 * got.std() / np.sqrt(len(got)))
 
 
@@ -23,11 +25,26 @@ def test_centred_gram_is_that_of_centred_vectors() -> None:
     assert spectrum.centred(samples @ samples.T) == pytest.approx(centred @ centred.T)
 
 
-def test_typical_eigenvalue_is_the_variance_along_a_noise_direction() -> None:
-    assert spectrum.typical_eigenvalue(np.ones((1, 4, 4)))[0] == 0.0
-    samples = np.random.default_rng(1).standard_normal((1, 1000, 100)) * np.sqrt(synthetic.power_law(1.0, 100))
-    values = synthetic.power_law(1.0, 100)
-    assert spectrum.typical_eigenvalue(samples @ samples.swapaxes(1, 2))[0] == pytest.approx((values**2).sum(), rel=0.1)
+def test_eigenvalue_along_bias_is_that_of_noise_or_of_a_direction_that_stands_out() -> None:
+    """lambda = max(tr Sigma^2 / tr Sigma, 0.5 tr Sigma^3 / tr Sigma^2), written out from the true eigenvalues."""
+    assert spectrum.eigenvalue_along_bias(*spectrum.traces(np.ones((1, 4, 4))))[0] == 0.0
+    outstanding = np.ones(600)
+    outstanding[0] = 50.0
+    drawn = []
+    for values in (synthetic.power_law(1.0, 100), synthetic.power_law(2.0, 100), np.ones(600), outstanding):
+        samples = np.random.default_rng(1).standard_normal((1, 1000, len(values))) * np.sqrt(values)
+        found = spectrum.eigenvalue_along_bias(*spectrum.traces(samples @ samples.swapaxes(1, 2)))[0]
+        typical, highest = (values**2).sum() / values.sum(), (values**3).sum() / (values**2).sum()
+        assert found == pytest.approx(max(typical, 0.5 * highest), rel=0.1)
+        drawn.append(typical > 0.5 * highest)
+    assert drawn == [False, True, True, False]
+
+
+def test_pair_variance_is_the_variance_of_noise_alone_twice() -> None:
+    samples = np.random.default_rng(0).standard_normal((4000, 8, 30))
+    gram = samples @ samples.swapaxes(-1, -2)
+    truth = 2.0 * 30 / (8 * 7)
+    assert spectrum.pair_variance(gram).mean() == pytest.approx(2.0 * truth, rel=0.3)
 
 
 @pytest.mark.parametrize("exponent", [1.0, 2.0])

@@ -39,7 +39,11 @@ def test_json_tells_every_cell_and_the_sweep(capsys: pytest.CaptureFixture[str],
     code, out, err = run(capsys, pilot, "--json", "--margin", 0.2)
     assert (code, err) == (0, "")
     told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-    assert (told["pilot"], told["margin"], told["chance"]) == ({"images": [8, 8, 8], "draws": 4}, 0.2, 0.8)
+    assert (told["pilot"], told["margin"], told["chance"]) == (
+        {"images": [8, 8, 8], "draws": 4, "unfinished": []},
+        0.2,
+        0.8,
+    )
     cells = {(cell["arm"], cell["sigma"]): cell for cell in told["cells"]}
     assert len(cells) == 6
     assert [cells["demote:56", sigma]["verdict"] for sigma in (0.3, 0.6, 0.9)] == ["harmful", "unresolved", "safe"]
@@ -70,6 +74,30 @@ def test_one_arm_is_planned_for_alone(capsys: pytest.CaptureFixture[str], pilot:
     told = json.loads(run(capsys, pilot, "--json", "--arm", "demote:56")[1])
     assert {cell["arm"] for cell in told["cells"]} == {"demote:56"}
     assert told["sweep"]["gradients"] == told["sweep"]["images"] * 4 * 2 * 3
+
+
+def test_an_arm_named_twice_counts_once_and_no_forecast_depends_on_other_arms(
+    capsys: pytest.CaptureFixture[str], pilot: Path
+) -> None:
+    twice = json.loads(run(capsys, pilot, "--json", "--arm", "demote:56", "--arm", "demote:56")[1])
+    once = json.loads(run(capsys, pilot, "--json", "--arm", "demote:56")[1])
+    both = json.loads(run(capsys, pilot, "--json")[1])
+    assert twice == once
+    assert any(cell["images"] for cell in once["cells"])
+    assert once["cells"] == [cell for cell in both["cells"] if cell["arm"] == "demote:56"]
+
+
+def test_a_pilot_that_is_unfinished_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = written(tmp_path / "half.zarr")
+    data = store.open_store(path).load()
+    data["done"].values[1] = False
+    store.write(tmp_path / "less.zarr", data, Provenance("", {}, Code("")))
+    code, out, err = run(capsys, tmp_path / "less.zarr")
+    assert (code, err) == (0, "")
+    assert "The pilot is unfinished: of sigma 0.6 nothing is told, nor counted below." in " ".join(out.split())
+    assert "\n  0.6 " not in out
+    assert json.loads(run(capsys, tmp_path / "less.zarr", "--json")[1])["pilot"]["unfinished"] == [0.6]
+    assert "unfinished" not in run(capsys, path)[1]
 
 
 @pytest.mark.parametrize("rule", [["angle"], ["budget", "--margin", "400"], ["gap", "--margin", "0.1", "--control"]])
@@ -166,7 +194,7 @@ def test_a_pilot_that_stopped_by_what_it_saw_is_planned_from_as_it_is(
     level = 100 * Looks((8, 12, 16)).level("relative")
     assert f"verdicts are at {level:.3g} %, and forecasts are of a sweep of fixed size, whose level is 2.5 %" in text
     told = json.loads(run(capsys, tmp_path / "s.zarr", "--json")[1])
-    assert told["pilot"] == {"images": [8, 12, 16], "draws": 4}
+    assert told["pilot"] == {"images": [8, 12, 16], "draws": 4, "unfinished": []}
 
 
 def test_the_picture_has_every_cell_of_every_arm(

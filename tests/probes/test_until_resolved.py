@@ -202,7 +202,7 @@ def test_the_command_stops_and_goes_on_with_one_process_or_two(
     assert one.images_used.values.tolist() == [12, 12]
     for name in set(one.variables) - {"seconds"}:
         assert one[name].values.tobytes() == two[name].values.tobytes(), name
-    capsys.readouterr()
+    assert '"images_used": 24, "images": 48' in capsys.readouterr().out
     assert exit_code(app, [*asked, "--dry-run", "--out", str(tmp_path / "dry.zarr")], name="probes") == 0
     assert '"looks": [12]' in capsys.readouterr().out
 
@@ -215,7 +215,7 @@ def test_a_pilot_is_made_kept_and_used_again(
     asked = ["plan", "--arm", "demote:48", "--images", "4", "--draws", "1", "--sigma-grid", "0.9", "--json"]
     assert exit_code(app, asked, name="probes") == 0
     first = capsys.readouterr()
-    assert json.loads(first.out)["pilot"] == {"images": [4], "draws": 1}
+    assert json.loads(first.out)["pilot"] == {"images": [4], "draws": 1, "unfinished": []}
     assert "1 of 1 cells computed now" in first.err
     assert exit_code(app, asked, name="probes") == 0
     again = capsys.readouterr()
@@ -223,25 +223,12 @@ def test_a_pilot_is_made_kept_and_used_again(
     assert "0 of 1 cells computed now" in again.err
 
 
-def test_one_look_is_a_sweep_of_fixed_size_and_says_so(tmp_path, capsys):
-    words = [
-        "grad",
-        "--until-resolved",
-        "--looks",
-        "1",
-        "--arm",
-        "repromote:56",
-        "--sigma-grid",
-        "0.9",
-        "--images",
-        "4",
-    ]
-    given = [*words, "--draws", "1", "--dry-run", "--out", str(tmp_path / "p.zarr")]
-    assert exit_code(app, given, name="probes") == 0
-    captured = capsys.readouterr()
-    assert "a cell has one look: repromote:56" in captured.out + captured.err
-    few = [*words[:-1], "6", "--looks", "2", "--dry-run"]
-    assert exit_code(app, few, name="probes") == 2
+@pytest.mark.parametrize("number", ["1", "0", "-3"])
+def test_a_single_look_saves_nothing_and_is_refused(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["grad", "--until-resolved", "--arm", "repromote:56", "--sigma-grid", "0.9", "--dry-run"]
+    assert exit_code(app, [*words, "--looks", number], name="probes") == 2
+    assert f"--looks {number}: give 2 or more; with a single one, at the end, nothing" in capsys.readouterr().err
+    assert exit_code(app, [*words, "--images", "6", "--looks", "2"], name="probes") == 2
     assert "2 looks at 6 images: the first would have 3 and a verdict needs 4; give 8 images or more\n" in (
         capsys.readouterr().err
     )
