@@ -9,10 +9,9 @@ from pathlib import Path
 
 import xarray as xr
 
-from analysis import cells, marks, report, store
+from analysis import cells, marks, picture, report, store
 from analysis import gate as gates
 from analysis.answer import Answer, as_json, gathered
-from analysis.atomic import replacing
 from analysis.errors import UsageError
 from analysis.over_training.answers import answers, with_step
 from analysis.over_training.answers import as_json as answers_as_json
@@ -82,8 +81,7 @@ def print_over_training(dataset: xr.Dataset, asked: Asked, *, json_object: bool,
         from analysis.over_training.plots import curve_figure
 
         curve = png or _beside(asked.store)
-        with replacing(curve) as partial:
-            curve_figure(found).savefig(partial, format="png")
+        picture.write(curve_figure(found), curve)
         files = {"Curve": str(curve)}
     if json_object:
         print(json.dumps(answers_as_json(found, files), indent=1, allow_nan=False))
@@ -160,8 +158,7 @@ def _draw(answer: Answer, path: Path, png: Path | None) -> dict[str, str]:
         blocks: lambda: plots.block_figure(answer.assessed),
     }
     for file, draw in figures.items():
-        with replacing(file) as partial:
-            draw().savefig(partial, format="png")
+        picture.write(draw(), file)
     return {"Curve": str(curve), "Blocks": str(blocks)}
 
 

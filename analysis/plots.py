@@ -111,8 +111,9 @@ def draw_curve(axes: Axes, cells: xr.Dataset, windows: Sequence[Window] = ()) ->
             continue
         axes.vlines(sigma[here], lower[here], upper[here], color=mark["color"], linewidth=1.3, zorder=2)
         axes.plot(sigma[here], value[here], linestyle="none", zorder=3, **mark)
-    bottom = np.zeros((~resolved).sum())
-    axes.plot(sigma[~resolved], bottom, transform=axes.get_xaxis_transform(), clip_on=False, **NO_FIGURE)
+    if not resolved.all():
+        missing = sigma[~resolved]
+        axes.plot(missing, np.zeros(missing.size), transform=axes.get_xaxis_transform(), clip_on=False, **NO_FIGURE)
     if images_vary(cells):
         axes.margins(y=0.12)
         top: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 5}

@@ -90,7 +90,7 @@ def of_images(used: Iterable[int]) -> str:
 
 def counted(number: int, thing: str) -> str:
     """``1 draw``, ``2 draws``."""
-    return f"{number} {thing}{'s' * (number != 1)}"
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def images_used(assessed: xr.Dataset) -> Iterator[str]:

@@ -41,7 +41,7 @@ class Settings:
     alpha: float | None = option(None, "The LoRA's scale is alpha / rank; default: alpha = rank.", least=0)
     targets: str | None = option(None, "Modules that get a LoRA: a regular expression; default: the family's.")
 
-    batch_size: int = option(1, "Samples that go through the model at once.", least=1)
+    batch_size: int = option(1, "Samples that go through the model at once.", least=1, most=10**4)
     accumulation: int = option(1, "Batches for one optimiser step.", least=1)
     learning_rate: float = option(1e-4, "Its peak.", least=0)
     schedule: str = option(

@@ -111,7 +111,7 @@ def picture_beside(out: Path | None) -> Path:
 
 def draw(compared: Sequence[Pair], profile: Path) -> Mapping[str, str]:
     """Write the depth profile and, of several checkpoints, the growth of separation."""
-    from analysis.atomic import replacing
+    from analysis import picture
     from analysis.endpoints import plots
 
     figures = {"Profile": (profile, plots.profile_figure)}
@@ -119,6 +119,5 @@ def draw(compared: Sequence[Pair], profile: Path) -> Mapping[str, str]:
         name = f"{profile.stem.removesuffix('-profile')}-growth.png"
         figures["Growth"] = (profile.with_name(name), plots.growth_figure)
     for file, figure in figures.values():
-        with replacing(file) as partial:
-            figure(compared).savefig(partial, format="png")
+        picture.write(figure(compared), file)
     return {name: str(file) for name, (file, _) in figures.items()}

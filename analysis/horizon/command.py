@@ -26,8 +26,7 @@ def print_horizon(path: Path, dataset: xr.Dataset, *, json_object: bool, png: Pa
 
 def draw(answer: Answer, png: Path) -> None:
     """The figure as a PNG."""
-    from analysis.atomic import replacing
+    from analysis import picture
     from analysis.horizon.plots import horizon_figure
 
-    with replacing(png) as partial:
-        horizon_figure(answer).savefig(partial, format="png")
+    picture.write(horizon_figure(answer), png)

@@ -53,8 +53,7 @@ def growth(
         slopes.append(slope(at[use], np.log(of_seed[use])))
         fitted.append((int(at[use][0]), int(at[use][-1])))
     if not slopes:
-        first = np.exp(np.log(np.maximum(distance[:, 0], np.finfo(float).tiny)).mean(-1))
-        large = bool((first >= BELOW_SATURATION * SATURATION * moved[:, 0]).all())
+        large = bool((middle(distance[:, 0]) >= BELOW_SATURATION * SATURATION * moved[:, 0]).all())
         return Growth(None, None, None, None, tuple(fitted), large)
     by_seed = np.array(slopes)
     rate, seeds = float(by_seed.mean()), len(by_seed)
@@ -69,11 +68,16 @@ def usable(
     distance: Float[np.ndarray, "step jitter"], moved: Float[np.ndarray, " step"], floor: Float[np.ndarray, " step"]
 ) -> Bool[np.ndarray, " step"]:
     """Steps between the floor and saturation, before the first that is beyond it."""
-    with np.errstate(divide="ignore"):
-        middle = np.exp(np.log(distance).mean(axis=1))
-    low = middle < BELOW_SATURATION * SATURATION * moved
+    between = middle(distance)
+    low = between < BELOW_SATURATION * SATURATION * moved
     before = np.cumsum(~low) == 0
-    return before & (middle > ABOVE_FLOOR * floor) & (middle > 0)
+    return before & (between > ABOVE_FLOOR * floor) & (between > 0)
+
+
+def middle(distance: Float[np.ndarray, "*cells jitter"]) -> Float[np.ndarray, "*cells"]:
+    """Geometric mean over jitters; 0 where one has not moved."""
+    with np.errstate(divide="ignore"):
+        return np.exp(np.log(distance).mean(axis=-1))
 
 
 def slope(at: Float[np.ndarray, " step"], logs: Float[np.ndarray, "step jitter"]) -> Float[np.ndarray, " jitter"]:

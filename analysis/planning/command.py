@@ -39,8 +39,7 @@ def print_plan(
 
 def draw(planned: Planned, png: Path) -> None:
     """The figure as a PNG."""
-    from analysis.atomic import replacing
+    from analysis import picture
     from analysis.planning.plots import plan_figure
 
-    with replacing(png) as partial:
-        plan_figure(planned).savefig(partial, format="png")
+    picture.write(plan_figure(planned), png)

@@ -99,8 +99,7 @@ def why_none(answer: Answer) -> str:
 
 def draw(answer: Answer, png: Path) -> None:
     """The front as a picture."""
-    from analysis.atomic import replacing
+    from analysis import picture
     from analysis.policy.plots import front_figure
 
-    with replacing(png) as partial:
-        front_figure(answer).savefig(partial, format="png")
+    picture.write(front_figure(answer), png)

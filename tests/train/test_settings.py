@@ -77,6 +77,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         ({"clip": float("inf")}, "--clip inf: takes 0 or more, finite"),
         ({"steps": 10**400}, "000: takes 10000000 at most"),
         ({"steps": 10**7 + 1}, "--steps 10000001: takes 10000000 at most"),
+        ({"batch_size": 10**4 + 1}, "--batch-size 10001: takes 10000 at most"),
         ({"targets": ""}, "--targets '': an empty text; leave it out"),
         ({"latents": ""}, "--latents '': an empty text"),
         ({"adapter": ""}, "--adapter '': an empty text"),
