@@ -115,19 +115,25 @@ for arm, squares in curve.items():
 # $\rho^2 \le \theta$ is the same as $T(\theta) = |bias|^2 - \theta\,|\mu_0|^2 \le 0$, a plain difference, whose spread
 # the jackknife gives. One thing needs care: where chance makes the bias look small, it makes its spread look small too.
 # So the spread is taken as it would be at the margin. A square's variance grows by $4 \lambda / n$ for each unit of the
-# square, with $\lambda = \mathrm{tr}\,\Sigma^2 / \mathrm{tr}\,\Sigma$ of the gradients' covariance over images.
+# square, with $\lambda = \max(\mathrm{tr}\,\Sigma^2 / \mathrm{tr}\,\Sigma,\ \tfrac12\,\mathrm{tr}\,\Sigma^3 /
+# \mathrm{tr}\,\Sigma^2)$ of the gradients' covariance over images.
 
 
 # %%
 def growth(matrix: np.ndarray) -> float:
-    """4 lambda / n, from the centred Gram matrix (Bai and Saranadasa's unbiased trace of Sigma^2)."""
+    """4 lambda / n, from powers of the centred Gram matrix' eigenvalues, their sums unbiased as of a Wishart matrix."""
     n = len(matrix)
     centred = matrix - matrix.mean(0) - matrix.mean(1)[:, None] + matrix.mean()
-    freedom = n - 1
-    trace = np.trace(centred) / freedom
-    square = np.sum(centred**2) / freedom**2 - trace**2 / freedom
-    square *= freedom**2 / ((freedom + 2) * (freedom - 1))
-    return 4 / n * max(square, 0.0) / trace if trace > 0 else 0.0
+    free = n - 1
+    first, second, third = (np.sum(np.linalg.eigvalsh(centred / free) ** power) for power in (1, 2, 3))
+    square = free**2 / ((free - 1) * (free + 2)) * (second - first**2 / free)
+    cube = 0.0
+    if free > 2:  # three images do not tell it
+        cube = third - 3 * second * first / free + 2 * first**3 / free**2
+        cube *= free**4 / ((free - 1) * (free - 2) * (free + 2) * (free + 4))
+    if first <= 0 or square <= 0:
+        return 0.0
+    return float(4 / n * max(square / first, 0.5 * cube / square))
 
 
 def figures(arm: str, index: int) -> dict[str, Any]:
