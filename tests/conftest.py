@@ -5,6 +5,7 @@ must not pay for torch. No module of this project either: the shape checks wrap 
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -17,6 +18,10 @@ os.environ["MPLBACKEND"] = "Agg"
 # Derandomised, so that a red test is red again; no deadline, because machines differ and are shared.
 hypothesis.settings.register_profile("sigma-probes", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("sigma-probes")
+
+# What a script starts in the background ignores Ctrl-C, and hands that on to the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
