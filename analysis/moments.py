@@ -107,6 +107,7 @@ def corpus(
     native_draw, cross_draw, treated_draw, delta_draw = _draw_pairs(gram_draw, baseline, arms)
     native_sum, cross_sum, treated_sum = _cross_pairs(gram_cross, baseline, arms)
     delta_sum = treated_sum - 2.0 * cross_sum + native_sum
+    curvature = _draw_curvature(delta_draw)
     return Moments(
         baseline=ustatistic.over_draws(native, native_draw, native_sum),
         mixed=ustatistic.over_draws(cross, cross_draw, cross_sum),
@@ -115,9 +116,9 @@ def corpus(
         noise_baseline=_within(native_draw),
         noise_treated=_within(treated_draw),
         same_image=ustatistic.mean_same_image_over_draws(delta_draw),
-        bias_curvature=_draw_curvature(delta_draw),
+        bias_curvature=curvature,
         baseline_curvature=_draw_curvature(native_draw),
-        same_image_curvature=_draw_curvature(delta_draw) * delta_draw.shape[-3],
+        same_image_curvature=curvature * delta_draw.shape[-3],
         bias_pairs=_draw_pair_variance(delta_draw),
         baseline_pairs=_draw_pair_variance(native_draw),
         bias_gram=delta,

@@ -87,7 +87,7 @@ def power_laws(parameters: int = 64) -> Spectra:
 def outstanding(parameters: int = 600, ratio: float = 50.0) -> Float[np.ndarray, " parameter"]:
     """One direction of ``ratio`` times the variance of each of very many others.
 
-    A bias along it is called safe most easily: in most of what the noise does it is not seen how uncertain it is.
+    A bias along it is called safe most easily: most of the noise lies elsewhere, and does not show how uncertain it is.
     """
     return np.concatenate([[ratio], np.ones(parameters - 1)])
 

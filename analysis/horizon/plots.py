@@ -12,6 +12,7 @@ from analysis.horizon.answer import Answer, over_seeds
 from analysis.horizon.growth import SATURATION
 from analysis.horizon.reach import LIMIT
 from analysis.plots import DPI, STYLE
+from analysis.report import counted
 from analysis.schema import TOTAL
 
 if TYPE_CHECKING:
@@ -116,8 +117,7 @@ def title(answer: Answer) -> str:
     parts = [str(about[name]) for name in ("treatment",) if name in about]
     parts += [f"learning rate {about['learning_rate']:g}"] if "learning_rate" in about else []
     parts += [f"{about['start']} start"] if "start" in about else []
-    seeds = answer.figures.sizes["seed"]
-    parts.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+    parts.append(counted(answer.figures.sizes["seed"], "seed"))
     notes = ["shaded"] * bool(found.horizon.step)
     notes += [] if found.lower is None else [f"95 %: {found.lower} to {found.upper}"]
     noted = f" ({', '.join(notes)})" if notes else ""

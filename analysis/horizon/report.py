@@ -9,6 +9,7 @@ import numpy as np
 from analysis.horizon.answer import Answer, over_seeds
 from analysis.horizon.growth import ABOVE_FLOOR, BELOW_SATURATION, SATURATION, Growth
 from analysis.horizon.reach import LIMIT, Reach, interval
+from analysis.report import counted
 from analysis.schema import TOTAL
 
 WIDTH = 96
@@ -35,11 +36,11 @@ def as_text(answer: Answer) -> str:
 
 def title(answer: Answer) -> str:
     """What was run, in a line."""
-    about, seeds = answer.about, answer.figures.sizes["seed"]
+    about = answer.about
     named = [str(about[name]) for name in ("treatment",) if name in about]
     named += [f"learning rate {about['learning_rate']:g}"] if "learning_rate" in about else []
     named += [f"{about['start']} start"] if "start" in about else []
-    named.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+    named.append(counted(answer.figures.sizes["seed"], "seed"))
     return filled(
         f"{', '.join(named)}. Separation of runs over the baseline's displacement (Eq. 13), non-linearity in dose "
         "(Eq. 14): geometric means over seeds, in the space of the adapter's parameters."

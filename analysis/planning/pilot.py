@@ -13,6 +13,7 @@ from analysis.errors import UsageError
 from analysis.moments import Moments
 from analysis.planning.detect import smallest_square
 from analysis.planning.predict import Outlook
+from analysis.report import counted
 from analysis.safety import FEWEST_IMAGES, Request, cell_moments, check, level_of
 from analysis.sequential import looks_of
 from analysis.steps import at_step
@@ -105,7 +106,7 @@ def plan(dataset: xr.Dataset, asked: Asked) -> Planned:
     fewest = min(images.values())
     if fewest < FEWEST_IMAGES:
         raise UsageError(
-            f"this pilot has {fewest} image{'s' * (fewest > 1)}, whose spread says too little: a plan needs "
+            f"this pilot has {counted(fewest, 'image')}, whose spread says too little: a plan needs "
             f"{FEWEST_IMAGES} images, better 8 or more"
         )
     metric = dataset["metric"].values[0] if asked.metric is None else asked.metric
