@@ -1,8 +1,10 @@
-"""`python -m analysis.calibration [REPEATS] [--looks K | --forecasts | --marks]`: what docs/method.md says of errors.
+"""`python -m analysis.calibration [REPEATS]`: what docs/method.md says of errors.
 
-Worst sizes and coverages over the full grid, as a table; with ``--looks`` sizes under that many looks; with
-``--forecasts`` how often forecasts of `probes plan` come true; with ``--marks`` how often intervals of marks hold the
-truth. The fourth spectrum is that of the store given by `--store`, or of the mini model.
+Worst sizes and coverages over the full grid, as a table. Instead of it, with ``--looks K`` sizes under so many looks;
+with ``--without`` what verdicts would err without one part of their variance; with ``--marks`` how often intervals of
+marks hold the truth; with ``--forecasts`` how often forecasts of `probes plan` come true, and with ``--detects`` how
+often a bias that it calls detected is. The fourth spectrum is that of the store given by `--store`, or of the mini
+model.
 """
 
 import argparse
@@ -12,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 from analysis import synthetic
-from analysis.calibration import forecasts, looks, marks
-from analysis.calibration.cases import Case, full_grid, power_laws
+from analysis.calibration import ablations, detects, forecasts, looks, marks
+from analysis.calibration.cases import Case, Spectra, full_grid, power_laws
 from analysis.calibration.simulate import simulate
 from analysis.sequential import Looks
 
@@ -52,26 +54,32 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    """Run the grid, progress on standard error, the table on standard output."""
+    """Run what was asked for, progress on standard error, the table on standard output."""
     parser = argparse.ArgumentParser(prog="python -m analysis.calibration")
-    parser.add_argument(
-        "repeats", type=int, nargs="?", help="of each case; default: 4000, with --forecasts 15, with --marks 600"
-    )
+    parser.add_argument("repeats", type=int, nargs="?", help="of each case; the default is that of docs/method.md")
     parser.add_argument("--store", help="probe store to take the fourth spectrum from")
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--looks", type=int, help="look this often, and stop when the verdict is settled")
-    other.add_argument("--forecasts", action="store_true", help="pilots, and the sweeps that they ask for")
+    other.add_argument("--without", action="store_true", help="verdicts without one part of their variance")
     other.add_argument("--marks", action="store_true", help="intervals of equivalent doses")
+    other.add_argument("--forecasts", action="store_true", help="pilots, and the sweeps that they ask for")
+    other.add_argument("--detects", action="store_true", help="biases of the size that pilots call detected")
     arguments = parser.parse_args()
-    if arguments.marks:
-        print(marks.table(marks.coverage(repeats=arguments.repeats or 600)))
-        return
-    if arguments.forecasts:
-        print(forecasts.table(forecasts.simulate(repeats=arguments.repeats or 15)))
-        return
-    repeats = arguments.repeats or 4000
     spectra = power_laws() | {"store" if arguments.store else "mini": store_spectrum(arguments.store)}
-    number: int | None = arguments.looks
+    if arguments.without:
+        print(ablations.table(ablations.simulate(spectra, repeats=arguments.repeats or 1000)))
+    elif arguments.marks:
+        print(marks.table(marks.coverage(repeats=arguments.repeats or 600)))
+    elif arguments.forecasts:
+        print(forecasts.table(forecasts.simulate(repeats=arguments.repeats or 15)))
+    elif arguments.detects:
+        print(detects.table(detects.simulate(spectra, repeats=arguments.repeats or 400)))
+    else:
+        print(table(sizes(spectra, arguments.looks, arguments.repeats or 4000)))
+
+
+def sizes(spectra: Spectra, number: int | None, repeats: int) -> list[Row]:
+    """Rates of every case, at a sweep's end or under that many looks."""
     cases = full_grid(spectra) if number is None else list(looks.look_grid(spectra, number))
     rows = []
     for index, case in enumerate(cases):
@@ -83,7 +91,7 @@ def main() -> None:
         rows.append((case, found))
         print(f"\r{index + 1}/{len(cases)} {case.name:<80}", end="", file=sys.stderr)
     print(file=sys.stderr)
-    print(table(rows))
+    return rows
 
 
 main()

@@ -70,7 +70,8 @@ def _legend(planned: Planned) -> str:
         f"are among them; '-': nothing more to settle; '?': more than {LARGEST:g} times the pilot, or it says too "
         "little (take a larger pilot)",
         "gradients": "of the arm and the baseline at that sigma, all over again",
-        "detects": f"the smallest relative bias that the pilot's size tells from none with a chance of {chance}; '-': "
+        "detects": f"the smallest relative bias that the pilot's size tells from none with a chance of {chance}; "
+        "along the noisiest direction it takes a larger one; '-': "
         f"the {planned.asked.baseline} mean gradient is not told from zero",
     }
     if planned.asked.population == "images":
