@@ -13,6 +13,8 @@ from analysis.report import counted
 from analysis.schema import TOTAL
 
 WIDTH = 96
+SMALL_RATE = 1e-3
+"""Rates of growth below it are written with an exponent: as decimals they would read 0."""
 COLD = (
     "A cold start: up is 0 and Adam's first updates are nearly sign(g), so doses do not add from the first step on. "
     "That bend is the optimiser's, not chaos; a warm start has far less of it."
@@ -138,15 +140,17 @@ def growth_line(found: Growth, seeds: list[int]) -> str:
             else "look at more steps (--steps 1,2,3,4,6,8)"
         )
         return f"Growth of the distance of jitters: not known, no seed has three steps {where}; {advice}."
-    spread = "" if found.lower is None else f", over seeds {found.lower:.3f} to {found.upper:.3f} (95 %)"
+    fixed, loose = (".4f", ".3f") if abs(found.rate) >= SMALL_RATE else (".1e", ".1e")
+    spread = "" if found.lower is None else f", over seeds {found.lower:{loose}} to {found.upper:{loose}} (95 %)"
     fitted = ", ".join(
         f"seed {seed} steps {use[0]} to {use[1]}" for seed, use in zip(seeds, found.fitted, strict=True) if use
     )
     clear = found.rate > 2 * found.error
     double = f"; the distance doubles in {log(2) / found.rate:.1f} steps" if clear else ""
+    rate = f"{found.rate:{fixed}} +- {found.error:{fixed}} per step"
     return (
-        f"Growth of the distance of jitters: {found.rate:.4f} +- {found.error:.4f} per step{spread}{double}. Fitted "
-        f"{where}: {fitted}. (In the table it is over the baseline's displacement, which grows too.)"
+        f"Growth of the distance of jitters: {rate}{spread}{double}. Fitted {where}: {fitted}. "
+        "(In the table it is over the baseline's displacement, which grows too.)"
     )
 
 

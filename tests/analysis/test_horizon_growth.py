@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from analysis.horizon.growth import growth
+from analysis.horizon.report import growth_line
 
 STEPS = (1, 2, 4, 8, 16, 32)
 
@@ -66,3 +67,12 @@ def test_growth_looks_neither_at_the_floor_nor_at_saturation():
     assert at_floor.fitted == ((8, 16),) or at_floor.fitted == (None,)
     none = growth(distance, moved, np.full_like(floor, 1.0), STEPS)
     assert (none.rate, none.fitted) == (None, (None,))
+
+
+def test_a_rate_too_small_for_decimals_is_written_with_an_exponent():
+    shrinking = growth_line(growth(*grown([-2e-5, -3e-5], noise=1e-6), STEPS), [0, 1])
+    assert "jitters: -2.5e-05 +- " in shrinking
+    assert "over seeds -8.9e-05 to 3.9e-05 (95 %)" in shrinking
+    assert "jitters: 0.2000 +- 0.0000 per step; the distance doubles in 3.5 steps." in growth_line(
+        growth(*grown([0.2]), STEPS), [0]
+    )
