@@ -19,6 +19,7 @@ from analysis.calibration.cases import Case, Spectra, full_grid, power_laws
 from analysis.calibration.simulate import simulate
 from analysis.sequential import Looks
 
+DEFAULTS = "4000; with --without 1000, --marks 600, --forecasts 15, --detects 400"
 Row = tuple[Case, dict[str, float]]
 
 
@@ -56,7 +57,7 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     """Run what was asked for, progress on standard error, the table on standard output."""
     parser = argparse.ArgumentParser(prog="python -m analysis.calibration")
-    parser.add_argument("repeats", type=int, nargs="?", help="of each case; the default is that of docs/method.md")
+    parser.add_argument("repeats", type=int, nargs="?", help=f"of each case; default: {DEFAULTS}")
     parser.add_argument("--store", help="probe store to take the fourth spectrum from")
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--looks", type=int, help="look this often, and stop when the verdict is settled")

@@ -15,7 +15,8 @@ from jaxtyping import Float
 
 from analysis import verdict
 from analysis.base import spectrum
-from analysis.base.jackknife import degrees_of_freedom, scaled_difference, variance
+from analysis.base.fieller import Growth
+from analysis.base.jackknife import variance
 from analysis.calibration.cases import RESOLUTIONS, Case, Spectra, grid, outstanding_grid
 from analysis.calibration.simulate import rates
 from analysis.moments import Moments
@@ -74,21 +75,16 @@ VARIANTS: dict[str, tuple[Callable[[Gram], Cells], Callable[[Cells, Cells], Cell
 
 def simulate(spectra: Spectra, *, repeats: int) -> dict[str, Errors]:
     """Every variant's errors; ``repeats`` of each case."""
-    planted = [rates_of(case, repeats=repeats, seed=seed) for seed, case in enumerate(_at_the_margin(spectra))]
-    nothing = [rates_of(case, repeats=repeats, seed=seed) for seed, case in enumerate(_without_bias(spectra))]
+    planted = [rates(case, outcomes, repeats=repeats, seed=seed) for seed, case in enumerate(_at_the_margin(spectra))]
+    nothing = [rates(case, outcomes, repeats=repeats, seed=seed) for seed, case in enumerate(_without_bias(spectra))]
     return {
         name: Errors(
-            false_safe=max(rates[f"{name}: {verdict.SAFE}"] for rates in planted),
-            false_harmful=max(rates[f"{name}: {verdict.HARMFUL}"] for rates in planted),
-            power=min(rates[f"{name}: {verdict.SAFE}"] for rates in nothing),
+            false_safe=max(found[f"{name}: {verdict.SAFE}"] for found in planted),
+            false_harmful=max(found[f"{name}: {verdict.HARMFUL}"] for found in planted),
+            power=min(found[f"{name}: {verdict.SAFE}"] for found in nothing),
         )
         for name in VARIANTS
     }
-
-
-def rates_of(case: Case, *, repeats: int, seed: int) -> dict[str, float]:
-    """Of ``safe`` and ``harmful`` under every variant, keyed "variant: verdict"."""
-    return rates(case, _outcomes, repeats=repeats, seed=seed)
 
 
 def _at_the_margin(spectra: Spectra) -> Iterator[Case]:
@@ -102,22 +98,21 @@ def _without_bias(spectra: Spectra) -> Iterator[Case]:
         yield replace(case, relative_bias=0.0)
 
 
-def _outcomes(case: Case, world: Planted, drawn: Draws, measured: Moments) -> dict[str, np.ndarray]:
-    question = verdict.relative(measured, case.margin)
-    assert question.gram is not None
-    contrast = scaled_difference(question.numerator, question.denominator, question.threshold)
-    degrees, gate = degrees_of_freedom(contrast), verdict.resolved_p(measured.baseline)
-    pairs = 0.5 * spectrum.pair_variance(question.gram)
-    growth = 4.0 / case.images
-    out = {}
+def outcomes(case: Case, world: Planted, drawn: Draws, measured: Moments) -> dict[str, np.ndarray]:
+    """Whether each simulated measurement is called ``safe`` or ``harmful``, keyed "variant: verdict"."""
+    asked = verdict.relative(measured, case.margin)
+    assert asked.gram is not None
+    gate, pairs = verdict.resolved_p(measured.baseline), 0.5 * spectrum.pair_variance(asked.gram)
+    each, out = 4.0 / case.images, {}
     for name, (eigenvalue, at_estimate) in VARIANTS.items():
-        own = at_estimate(variance(contrast), pairs)
-        safe = own + growth * eigenvalue(measured.bias_gram) * np.maximum(-contrast.value, 0.0)
-        above = np.maximum(contrast.value, 0.0)
-        harmful = own + question.threshold * growth * eigenvalue(measured.baseline_gram) * above
-        for kind, sign, spread in ((verdict.SAFE, -1.0, safe), (verdict.HARMFUL, 1.0, harmful)):
-            p = np.maximum(verdict.one_sided_p(sign * contrast.value, spread, degrees), gate)
-            out[f"{name}: {kind}"] = p[:, 0] < verdict.LEVEL
+        growth = Growth(each * eigenvalue(measured.bias_gram), each * eigenvalue(measured.baseline_gram))
+        grown = verdict.decide(replace(asked, growth=growth), measured.baseline)
+        shown = variance(grown.contrast)
+        change = at_estimate(shown, pairs) - shown
+        sides = ((verdict.SAFE, -1.0, grown.variance_safe), (verdict.HARMFUL, 1.0, grown.variance_harmful))
+        for kind, sign, spread in sides:
+            p = verdict.one_sided_p(sign * grown.contrast.value, spread + change, grown.degrees)
+            out[f"{name}: {kind}"] = np.maximum(p, gate)[:, 0] < verdict.LEVEL
     return out
 
 

@@ -4,7 +4,7 @@
     told["1/k", "leading"]
 
 In every world a measurement says what its size detects; the bias is planted in that size, and as many images are
-measured anew. `python -m analysis.calibration --forecasts` prints what docs/method.md says of it.
+measured anew. `python -m analysis.calibration --detects` prints what docs/method.md says of it.
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,13 @@ from analysis.planning.detect import smallest_square
 from analysis.synthetic import sample
 
 IMAGES = (8, 16, 24)
-MEAN_RESOLUTION = 12.0
-"""The baseline is well known: it is another question than the bias."""
 
 
 def simulate(spectra: Spectra, directions: Sequence[str] = DIRECTIONS, *, repeats: int) -> dict[tuple[str, str], float]:
     """By spectrum and direction of the bias, the share of measurements that tell it from none."""
     told = {}
     for (name, spectrum), direction in product(spectra.items(), directions):
-        cases = [Case("images", spectrum, n, direction=direction, mean_resolution=MEAN_RESOLUTION) for n in IMAGES]
+        cases = [Case("images", spectrum, n, direction=direction) for n in IMAGES]
         told[name, direction] = float(np.mean([_told(case, repeats, seed) for seed, case in enumerate(cases)]))
     return told
 
@@ -41,17 +39,13 @@ def _told(case: Case, repeats: int, seed: int) -> float:
     squares = smallest_square(part.bias_curvature, part.bias_pairs, degrees_of_freedom(part.bias), CHANCE)
     planted = case.world().with_bias(float(np.sqrt(np.median(squares))))
     again = first(sample(planted, generator, repeats=repeats, images=case.images).gradients, case.images)
-    p = verdict.one_sided_p(again.bias.value, verdict.variance(again.bias), degrees_of_freedom(again.bias))
-    return float((p < verdict.LEVEL).mean())
+    return float((verdict.resolved_p(again.bias) < verdict.LEVEL).mean())
 
 
 def table(told: dict[tuple[str, str], float]) -> str:
     """Markdown: a row for each spectrum, a column for each direction of the bias."""
     directions = list(dict.fromkeys(direction for _, direction in told))
-    lines = [
-        "| bias of the size called detected | " + " | ".join(directions) + " |",
-        "|---" * (1 + len(directions)) + "|",
-    ]
+    lines = [f"| noise | {' | '.join(directions)} |", "|---" * (1 + len(directions)) + "|"]
     for name in dict.fromkeys(name for name, _ in told):
         rates = " | ".join(f"{100 * told[name, direction]:.0f} %" for direction in directions)
         lines.append(f"| {name} | {rates} |")

@@ -10,6 +10,7 @@ from analysis.errors import UsageError
 from analysis.horizon.growth import Growth, growth
 from analysis.horizon.reach import LIMIT, End, Reach, interval, reach, saturated_from
 from analysis.horizon.separation import length_ratio, nonlinearity, of_rounding, separation, squared_distances
+from analysis.report import counted
 from analysis.schema import TOTAL
 
 if TYPE_CHECKING:
@@ -49,6 +50,14 @@ class Answer:
     @property
     def steps(self) -> list[int]:
         return self.figures["step"].values.tolist()
+
+    @property
+    def setting(self) -> str:
+        """What was run, as far as the store says so: ``redraw, learning rate 0.0001, warm start, 3 seeds``."""
+        named = [str(self.about["treatment"])] if "treatment" in self.about else []
+        named += [f"learning rate {self.about['learning_rate']:g}"] if "learning_rate" in self.about else []
+        named += [f"{self.about['start']} start"] if "start" in self.about else []
+        return ", ".join([*named, counted(self.figures.sizes["seed"], "seed")])
 
     def jitter_separation(self) -> Array:
         """[runs, steps], of every jitter of every seed."""

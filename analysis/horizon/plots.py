@@ -12,7 +12,6 @@ from analysis.horizon.answer import Answer, over_seeds
 from analysis.horizon.growth import SATURATION
 from analysis.horizon.reach import LIMIT
 from analysis.plots import DPI, STYLE
-from analysis.report import counted
 from analysis.schema import TOTAL
 
 if TYPE_CHECKING:
@@ -113,15 +112,11 @@ def ticks(steps: list[int]) -> list[int]:
 
 def title(answer: Answer) -> str:
     """In two lines."""
-    about, found = answer.about, answer.reaches[TOTAL][answer.full]
-    parts = [str(about[name]) for name in ("treatment",) if name in about]
-    parts += [f"learning rate {about['learning_rate']:g}"] if "learning_rate" in about else []
-    parts += [f"{about['start']} start"] if "start" in about else []
-    parts.append(counted(answer.figures.sizes["seed"], "seed"))
+    found = answer.reaches[TOTAL][answer.full]
     notes = ["shaded"] * bool(found.horizon.step)
     notes += [] if found.lower is None else [f"95 %: {found.lower} to {found.upper}"]
     noted = f" ({', '.join(notes)})" if notes else ""
     return (
-        f"{', '.join(parts)}\nruler horizon at dose {answer.full}: {found.horizon}{noted}; "
+        f"{answer.setting}\nruler horizon at dose {answer.full}: {found.horizon}{noted}; "
         f"filled marks: NL below {LIMIT:g}"
     )

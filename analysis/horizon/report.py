@@ -9,12 +9,9 @@ import numpy as np
 from analysis.horizon.answer import Answer, over_seeds
 from analysis.horizon.growth import ABOVE_FLOOR, BELOW_SATURATION, SATURATION, Growth
 from analysis.horizon.reach import LIMIT, Reach, interval
-from analysis.report import counted
 from analysis.schema import TOTAL
 
 WIDTH = 96
-SMALL_RATE = 1e-3
-"""Rates of growth below it are written with an exponent: as decimals they would read 0."""
 COLD = (
     "A cold start: up is 0 and Adam's first updates are nearly sign(g), so doses do not add from the first step on. "
     "That bend is the optimiser's, not chaos; a warm start has far less of it."
@@ -38,13 +35,8 @@ def as_text(answer: Answer) -> str:
 
 def title(answer: Answer) -> str:
     """What was run, in a line."""
-    about = answer.about
-    named = [str(about[name]) for name in ("treatment",) if name in about]
-    named += [f"learning rate {about['learning_rate']:g}"] if "learning_rate" in about else []
-    named += [f"{about['start']} start"] if "start" in about else []
-    named.append(counted(answer.figures.sizes["seed"], "seed"))
     return filled(
-        f"{', '.join(named)}. Separation of runs over the baseline's displacement (Eq. 13), non-linearity in dose "
+        f"{answer.setting}. Separation of runs over the baseline's displacement (Eq. 13), non-linearity in dose "
         "(Eq. 14): geometric means over seeds, in the space of the adapter's parameters."
     )
 
@@ -140,14 +132,13 @@ def growth_line(found: Growth, seeds: list[int]) -> str:
             else "look at more steps (--steps 1,2,3,4,6,8)"
         )
         return f"Growth of the distance of jitters: not known, no seed has three steps {where}; {advice}."
-    fixed, loose = (".4f", ".3f") if abs(found.rate) >= SMALL_RATE else (".1e", ".1e")
-    spread = "" if found.lower is None else f", over seeds {found.lower:{loose}} to {found.upper:{loose}} (95 %)"
+    spread = "" if found.lower is None else f", over seeds {found.lower:.3g} to {found.upper:.3g} (95 %)"
     fitted = ", ".join(
         f"seed {seed} steps {use[0]} to {use[1]}" for seed, use in zip(seeds, found.fitted, strict=True) if use
     )
     clear = found.rate > 2 * found.error
     double = f"; the distance doubles in {log(2) / found.rate:.1f} steps" if clear else ""
-    rate = f"{found.rate:{fixed}} +- {found.error:{fixed}} per step"
+    rate = f"{found.rate:.3g} +- {found.error:.2g} per step"
     return (
         f"Growth of the distance of jitters: {rate}{spread}{double}. Fitted {where}: {fitted}. "
         "(In the table it is over the baseline's displacement, which grows too.)"

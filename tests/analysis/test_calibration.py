@@ -76,6 +76,12 @@ def test_verdicts_have_power() -> None:
     assert simulate(replace(case, relative_bias=0.2), repeats=300, seed=0)["harmful_relative"] > 0.8
 
 
+def test_intervals_about_nothing_are_wide_and_miss_it_seldom() -> None:
+    """Where they miss it most often: flat noise with light tails."""
+    case = Case("images", power_laws()["flat"], 8, bias_resolution=1.5, relative_bias=0.0)
+    assert simulate(case, repeats=2000, seed=0)["coverage_relative_bias_squared"] > 0.99
+
+
 @pytest.mark.slow
 def test_promises_hold_over_the_full_grid() -> None:
     problems = []

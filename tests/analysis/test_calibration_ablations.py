@@ -4,6 +4,7 @@ import pytest
 
 from analysis.calibration import Case, ablations, outstanding_grid, power_laws, simulate
 from analysis.calibration.cases import HEAVY
+from analysis.calibration.simulate import rates
 
 WORST = {"flat": power_laws()["flat"], "1/k2": power_laws()["1/k2"]}
 
@@ -17,10 +18,11 @@ WORST = {"flat": power_laws()["flat"], "1/k2": power_laws()["1/k2"]}
     ],
 )
 def test_the_whole_variance_is_that_of_the_programs_verdict(case: Case) -> None:
-    rates, found = ablations.rates_of(case, repeats=200, seed=1), simulate(case, repeats=200, seed=1)
-    assert rates[f"{ablations.KEPT}: safe"] == found["safe_relative"]
-    assert rates[f"{ablations.KEPT}: harmful"] == found["harmful_relative"]
-    assert max(rates.values()) > 0.0
+    found = simulate(case, repeats=200, seed=1)
+    told = rates(case, ablations.outcomes, repeats=200, seed=1)
+    assert told[f"{ablations.KEPT}: safe"] == found["safe_relative"]
+    assert told[f"{ablations.KEPT}: harmful"] == found["harmful_relative"]
+    assert max(told.values()) > 0.0
 
 
 def test_no_part_can_be_left_out() -> None:
@@ -30,7 +32,8 @@ def test_no_part_can_be_left_out() -> None:
     careful = errors.pop("max(V − v, v)")
     assert whole.power < careful.power
     assert all(max(found.false_safe, found.false_harmful) > 0.07 for found in errors.values())
-    lines = ablations.table({ablations.KEPT: whole}).splitlines()
-    assert lines[2:] == [
-        f"| as it is | {100 * whole.false_safe:.1f} % | {100 * whole.false_harmful:.1f} % | {100 * whole.power:.1f} % |"
-    ]
+
+
+def test_errors_are_told_in_percent() -> None:
+    told = ablations.table({"V − v": ablations.Errors(false_safe=0.139, false_harmful=0.1625, power=0.882)})
+    assert told.splitlines()[2:] == ["| V − v | 13.9 % | 16.2 % | 88.2 % |"]

@@ -176,10 +176,11 @@ def test_the_report_and_the_object_say_the_same():
     assert "dose 1: 8 (95 %: 8 to 8; by seed 8, 8)" in text
     assert told["horizons"][1]["horizon"] == {"step": 8, "open": False}
     assert told["growth"]["rate"] == pytest.approx(0.1)
+    assert told["growth"]["error"] == pytest.approx(0.0, abs=1e-12)
     cell = next(c for c in told["cells"] if (c["step"], c["block"], c["arm"]) == (4, "total", "1"))
     assert cell["separation"] == pytest.approx(0.01 / 0.4, rel=1e-2)
     assert {"nonlinearity", "nonlinearity_lower", "length_ratio", "dose"} <= set(cell)
-    assert "Growth of the distance of jitters: 0.1000 +- 0.0000 per step" in text
+    assert f"Growth of the distance of jitters: 0.1 +- {told['growth']['error']:.2g} per step" in text
 
 
 def test_a_cold_start_is_reported_as_what_it_is():

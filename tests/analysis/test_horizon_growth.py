@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.horizon.growth import growth
+from analysis.horizon.growth import Growth, growth
 from analysis.horizon.report import growth_line
 
 STEPS = (1, 2, 4, 8, 16, 32)
@@ -69,10 +69,9 @@ def test_growth_looks_neither_at_the_floor_nor_at_saturation():
     assert (none.rate, none.fitted) == (None, (None,))
 
 
-def test_a_rate_too_small_for_decimals_is_written_with_an_exponent():
-    shrinking = growth_line(growth(*grown([-2e-5, -3e-5], noise=1e-6), STEPS), [0, 1])
+def test_rates_are_written_with_three_digits_however_small():
+    shrinking = growth_line(growth(*grown([-2e-5, -3e-5]), STEPS), [0, 1])
     assert "jitters: -2.5e-05 +- " in shrinking
-    assert "over seeds -8.9e-05 to 3.9e-05 (95 %)" in shrinking
-    assert "jitters: 0.2000 +- 0.0000 per step; the distance doubles in 3.5 steps." in growth_line(
-        growth(*grown([0.2]), STEPS), [0]
-    )
+    assert "over seeds -8.85e-05 to 3.85e-05 (95 %)" in shrinking
+    told = growth_line(Growth(0.21904, 0.00359, 0.1668, 0.2712, ((1, 32),)), [0])
+    assert "jitters: 0.219 +- 0.0036 per step, over seeds 0.167 to 0.271 (95 %); the distance doubles in 3.2" in told
